@@ -25,17 +25,16 @@ const NICE: i32 = 10;
 /// As a thread of the runtime has it.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Runs a future whose steps take long. Each step takes a turn of `turns`, which the future does not keep while it waits for
-/// others, and runs on a thread of its own, of a lower priority than the threads that serve everybody. On a runtime of one
-/// thread it runs as any future does.
-pub async fn in_background<F: Future<Output: Send> + Send>(turns: &Arc<Semaphore>, work: F) -> F::Output {
+/// Runs a future whose polls take long. Each poll acquires one of `permits`, releases it at its end, and runs on a new
+/// thread of a lower priority than the threads that serve requests. On a single-threaded runtime the future is polled as any other.
+pub async fn in_background<F: Future<Output: Send> + Send>(permits: &Arc<Semaphore>, work: F) -> F::Output {
     let runtime = Handle::try_current().ok().filter(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     let mut work = pin!(work);
     let mut waiting = None;
     poll_fn(|context| {
-        let turn = waiting.get_or_insert_with(|| turns.clone().acquire_owned().boxed());
-        // Nobody closes the semaphore; without a turn the work would go on all the same.
-        let _turn = ready!(turn.poll_unpin(context));
+        let permit = waiting.get_or_insert_with(|| permits.clone().acquire_owned().boxed());
+        // Nobody closes the semaphore; without a permit the work would go on all the same.
+        let _permit = ready!(permit.poll_unpin(context));
         waiting = None;
         match &runtime {
             Some(runtime) => {
@@ -79,8 +78,8 @@ pub const EVALUATION_LIMITS: QueueLimits = QueueLimits { seats: 2, waiting_per_f
 /// The longest that a request waits to evaluate its expressions.
 const EVALUATION_WAIT: Duration = Duration::from_secs(15);
 
-/// Turns of the writes that this server makes itself, such as the status of a definition.
-static INTERNAL_TURNS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+/// The permit for the writes that this server makes itself, such as the status of a definition.
+static INTERNAL_PERMIT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 tokio::task_local! {
     /// The place where the request that the task executes evaluates expressions that take long.
@@ -92,8 +91,8 @@ tokio::task_local! {
 pub struct Evaluator {
     /// Seats by user, so that the expressions of one delay only his own requests.
     pub seats: Arc<QueueSet>,
-    /// Turns at working in the background.
-    pub turns: Arc<Semaphore>,
+    /// The permits for polls in the background.
+    pub permits: Arc<Semaphore>,
     /// The user of the request.
     pub user: Arc<UserInfo>,
     /// Whether the request is executed in the background already.
@@ -111,7 +110,7 @@ impl Evaluator {
 /// the background. The second time they have all that a request may use.
 ///
 /// # Errors
-/// 429 if there is no turn in time.
+/// 429 if there is no permit in time.
 pub async fn evaluate<T: Send>(evaluate: impl Fn(&Meter) -> T + Send + Sync) -> Result<T> {
     let evaluator = EVALUATOR.try_with(Evaluator::clone).ok();
     if evaluator.as_ref().is_some_and(|evaluator| evaluator.is_background) {
@@ -120,12 +119,12 @@ pub async fn evaluate<T: Send>(evaluate: impl Fn(&Meter) -> T + Send + Sync) -> 
     if let Some(value) = evaluate_briefly(&evaluate) {
         return Ok(value);
     }
-    let Some(Evaluator { seats, turns, user, .. }) = evaluator else {
-        return Ok(in_background(&INTERNAL_TURNS, async { evaluate(&Meter::new(Limits::REQUEST)) }).await);
+    let Some(Evaluator { seats, permits, user, .. }) = evaluator else {
+        return Ok(in_background(&INTERNAL_PERMIT, async { evaluate(&Meter::new(Limits::REQUEST)) }).await);
     };
     let seat = seats.acquire(&user.name, Instant::now() + EVALUATION_WAIT).await;
     let _seat = seat.map_err(|_| Error::too_many_requests())?;
-    Ok(in_background(&turns, async { evaluate(&Meter::new(Limits::REQUEST)) }).await)
+    Ok(in_background(&permits, async { evaluate(&Meter::new(Limits::REQUEST)) }).await)
 }
 
 fn evaluate_briefly<T>(evaluate: impl Fn(&Meter) -> T) -> Option<T> {
@@ -141,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn one_turn() -> Arc<Semaphore> {
+    fn one_permit() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(1))
     }
 
@@ -157,7 +156,7 @@ mod tests {
                 }
                 seen.load(Ordering::SeqCst)
             };
-            in_background(&one_turn(), work).await
+            in_background(&one_permit(), work).await
         });
         let other = tokio::spawn(async move { done.store(true, Ordering::SeqCst) });
         assert!(work.await.expect("no panic"), "the other task ran");
@@ -175,14 +174,14 @@ mod tests {
             let elsewhere = tokio::spawn(async { nice() }).await.expect("no panic");
             (nice(), elsewhere)
         };
-        assert_eq!(in_background(&one_turn(), work).await, ((before + NICE).min(19), before));
+        assert_eq!(in_background(&one_permit(), work).await, ((before + NICE).min(19), before));
         assert_eq!(nice(), before);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_panic_is_that_of_the_task() {
         let task = tokio::spawn(async {
-            in_background(&one_turn(), async { panic!("on purpose") }).await;
+            in_background(&one_permit(), async { panic!("on purpose") }).await;
         });
         let panic = task.await.expect_err("a panic").into_panic();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
@@ -190,15 +189,15 @@ mod tests {
 
     #[tokio::test]
     async fn one_thread_does_it_itself() {
-        assert_eq!(in_background(&one_turn(), async { 1 }).await, 1);
+        assert_eq!(in_background(&one_permit(), async { 1 }).await, 1);
     }
 
     #[tokio::test]
-    async fn who_waits_for_others_has_no_turn() {
-        let turns = one_turn();
+    async fn a_future_that_waits_holds_no_permit() {
+        let permits = one_permit();
         let (send, receive) = tokio::sync::oneshot::channel();
-        let first = in_background(&turns, receive);
-        let second = in_background(&turns, async { send.send(1) });
+        let first = in_background(&permits, receive);
+        let second = in_background(&permits, async { send.send(1) });
         let (first, second) = tokio::join!(first, second);
         assert_eq!((first, second), (Ok(1), Ok(())));
     }
@@ -209,7 +208,7 @@ mod tests {
 
     fn evaluator(is_background: bool) -> Evaluator {
         let user = Arc::new(UserInfo::new("alice", &[]));
-        Evaluator { seats: QueueSet::with(EVALUATION_LIMITS), turns: one_turn(), user, is_background }
+        Evaluator { seats: QueueSet::with(EVALUATION_LIMITS), permits: one_permit(), user, is_background }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -223,11 +222,11 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn a_request_in_the_background_evaluates_in_its_turn() {
+    async fn a_request_in_the_background_evaluates_with_its_own_permit() {
         let large = evaluator(true);
-        let turns = large.turns.clone();
+        let permits = large.permits.clone();
         let work = large.scope(evaluate(|meter| meter.count(Limits::BRIEF.steps + 1).is_ok()));
-        assert_eq!(in_background(&turns, work).await.ok(), Some(true));
+        assert_eq!(in_background(&permits, work).await.ok(), Some(true));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -176,7 +176,7 @@ impl JsonClient {
     ///
     /// # Errors
     /// There is no response, or the object exists for too long.
-    pub async fn until_gone(&mut self, path: &str) -> Result<()> {
+    pub async fn until_deleted(&mut self, path: &str) -> Result<()> {
         let (began, mut has_settled) = (Instant::now(), false);
         loop {
             let (status, value) = self.send("GET", path, None).await?;

@@ -224,10 +224,10 @@ pub async fn until_settled(scenario: &Scenario) -> Result<()> {
     let claim = claim_of(CANARY, 0);
     let volume = scenario.get_bound_claim(&claim).await?.volume;
     sets.delete(CANARY, &DeleteParams::default()).await?;
-    scenario.until_gone::<Pod>(&pod_of(CANARY, 0)).await?;
+    scenario.until_deleted::<Pod>(&pod_of(CANARY, 0)).await?;
     scenario.api::<PersistentVolumeClaim>().delete(&claim, &DeleteParams::default()).await?;
-    scenario.until_gone::<PersistentVolumeClaim>(&claim).await?;
-    scenario.until_gone::<PersistentVolume>(&volume).await
+    scenario.until_deleted::<PersistentVolumeClaim>(&claim).await?;
+    scenario.until_deleted::<PersistentVolume>(&volume).await
 }
 
 /// The history of all pods: each version of each pod, in order.
@@ -505,9 +505,9 @@ impl TestSets {
     }
 
     /// Waits until the sets are deleted; their pods may remain.
-    pub async fn until_gone(&self, scenario: &Scenario) -> Result<()> {
+    pub async fn until_deleted(&self, scenario: &Scenario) -> Result<()> {
         for set in &self.0 {
-            scenario.until_gone::<StatefulSet>(set.name).await?;
+            scenario.until_deleted::<StatefulSet>(set.name).await?;
         }
         Ok(())
     }

@@ -377,7 +377,7 @@ impl Scenario {
     }
 
     /// Waits until an object does not exist.
-    pub async fn until_gone<K: Kind>(&self, name: &str) -> Result<()> {
+    pub async fn until_deleted<K: Kind>(&self, name: &str) -> Result<()> {
         until_object(self.api::<K>(), name, |object: Option<&K>| object.is_none()).await.map(drop)
     }
 
@@ -484,8 +484,8 @@ impl Scenario {
     }
 
     async fn until_canary_gone(&self, volume: &str) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>("canary").await?;
-        self.until_gone::<PersistentVolume>(volume).await
+        self.until_deleted::<PersistentVolumeClaim>("canary").await?;
+        self.until_deleted::<PersistentVolume>(volume).await
     }
 
     /// Checks that the claim is terminating and that its volume is still bound, with its data.
@@ -509,15 +509,15 @@ impl Scenario {
 
     /// Waits until claim, volume and directory are deleted.
     pub async fn until_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
-        self.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+        self.until_deleted::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
         ensure!(!bound_claim.directory.exists(), "{} has leaked", bound_claim.directory.display());
         Ok(())
     }
 
     /// Waits until the claim is deleted and its volume released, with its data.
     pub async fn until_retained(&self, bound_claim: &BoundClaim) -> Result<()> {
-        self.until_gone::<PersistentVolumeClaim>(&bound_claim.claim).await?;
+        self.until_deleted::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         self.until(&bound_claim.volume, |volume: &PersistentVolume| volume_phase(volume) == "Released")
             .await?;
         self.until_settled().await?;

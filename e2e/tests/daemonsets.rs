@@ -62,7 +62,7 @@ async fn each_node_runs_one_pod_and_a_deleted_one_is_revived() -> Result<()> {
     client.delete(&format!("{}?labelSelector=none", sets())).await?;
     assert_eq!(client.list(&sets()).await?.len(), 1);
     client.delete(&sets()).await?;
-    client.until_gone(&set()).await?;
+    client.until_deleted(&set()).await?;
     client.until_items(&pods(DEFAULT), 0).await.map(drop)
 }
 
@@ -111,7 +111,7 @@ async fn a_failed_pod_is_replaced() -> Result<()> {
     let before = client.list(&pods(DEFAULT)).await?;
     let failed = format!("{}/{}", pods(DEFAULT), name(&before[0]));
     client.patch(&format!("{failed}/status"), json!({"status": {"phase": "Failed"}})).await?;
-    client.until_gone(&failed).await?;
+    client.until_deleted(&failed).await?;
     client.until_items(&pods(DEFAULT), NODES).await?;
     client.until(&set(), is_rolled_out).await?;
     let events = "/api/v1/namespaces/default/events?fieldSelector=reason%3DFailedDaemonPod";

@@ -124,7 +124,7 @@ async fn orphaned_replica_sets_are_adopted_by_the_next_deployment() -> Result<()
     client.until(&web, is_complete).await?;
     let before = client.list(PODS).await?;
     client.delete(&format!("{web}?propagationPolicy=Orphan")).await?;
-    client.until_gone(&web).await?;
+    client.until_deleted(&web).await?;
     let orphan = client.list(REPLICA_SETS).await?.pop().context("no set")?;
     assert_eq!(controller(&orphan), None);
     let second = client.create(DEPLOYMENTS, replicated("web", 2)).await?;

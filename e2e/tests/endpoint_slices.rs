@@ -85,7 +85,7 @@ async fn slices_follow_the_pods_of_a_service() -> Result<()> {
     client.until(&slices_of("web"), |list| endpoints(list).is_empty()).await?;
 
     client.delete(&format!("{SERVICES}/web")).await?;
-    client.until_gone(&format!("{ENDPOINTS}/web")).await?;
+    client.until_deleted(&format!("{ENDPOINTS}/web")).await?;
     client.until_items(&slices_of("web"), 0).await.map(drop)
 }
 

@@ -392,9 +392,9 @@ async fn an_unreadable_value_holds_its_namespace() -> Result<()> {
             })
         };
         client.until(&path, is_held).await?;
-        client.until_gone(&format!("{config_maps}/readable")).await?;
+        client.until_deleted(&format!("{config_maps}/readable")).await?;
         write_raw(&shared.etcd, &name, Some(written), Change::Delete).await?;
-        client.until_gone(&path).await?;
+        client.until_deleted(&path).await?;
     }
     Ok(())
 }

@@ -143,7 +143,7 @@ async fn claim_first_with_retain(scenario: &mut Scenario) -> Result<()> {
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_retained(&bound_claim).await?;
     scenario.delete::<PersistentVolume>(&bound_claim.volume).await?;
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
@@ -151,7 +151,7 @@ async fn volume_first_with_retain(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "retain").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
@@ -176,8 +176,8 @@ async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
     }
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
-    scenario.until_gone::<PersistentVolumeClaim>("by-hand").await?;
-    scenario.until_gone::<PersistentVolume>("by-hand").await?;
+    scenario.until_deleted::<PersistentVolumeClaim>("by-hand").await?;
+    scenario.until_deleted::<PersistentVolume>("by-hand").await?;
     scenario.until_settled().await?;
     if !scenario.driver.protects_static_volumes() && bound_claim.directory.exists() {
         fs::remove_dir_all(&bound_claim.directory)?;
@@ -191,7 +191,7 @@ async fn an_unbound_static_volume_keeps_its_directory(scenario: &mut Scenario) -
     scenario.until_settled().await?;
     scenario.until_finalizers("by-hand", &[VOLUME_PROTECTION]).await?;
     scenario.delete::<PersistentVolume>("by-hand").await?;
-    scenario.until_gone::<PersistentVolume>("by-hand").await?;
+    scenario.until_deleted::<PersistentVolume>("by-hand").await?;
     scenario.until_settled().await?;
     ensure!(directory.is_dir(), "nobody had it, and nobody deletes it");
     fs::remove_dir(directory)?;
@@ -228,7 +228,7 @@ async fn policy_becomes_retain_while_terminating(scenario: &mut Scenario) -> Res
     scenario.patch::<PersistentVolume>(&bound_claim.volume, policy("Retain")).await?;
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
@@ -332,7 +332,7 @@ async fn a_half_provisioned_directory_is_removed_after_a_restart(scenario: &mut 
     let directory = half_provisioned(scenario).await?;
     scenario.restart_with_controllers("persistentvolumeclaim-protection-controller").await?;
     scenario.delete::<PersistentVolumeClaim>("half").await?;
-    scenario.until_gone::<PersistentVolumeClaim>("half").await?;
+    scenario.until_deleted::<PersistentVolumeClaim>("half").await?;
     scenario.restart_with_controllers("*").await?;
     until_removed(&directory).await?;
     scenario.assert_remaining(&[]).await
@@ -364,7 +364,7 @@ async fn gate_off_leaks_if_the_volume_is_deleted_first(scenario: &mut Scenario) 
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
@@ -400,7 +400,7 @@ async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()
     }
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolumeClaim>("data").await?;
+    scenario.until_deleted::<PersistentVolumeClaim>("data").await?;
     if !scenario.driver.removes_finalizers_on_rollback() {
         scenario.until_finalizers(&bound_claim.volume, &[scenario.driver.finalizer()]).await?;
         scenario.until_settled().await?;
@@ -409,7 +409,7 @@ async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()
             .patch::<PersistentVolume>(&bound_claim.volume, json!({"metadata": {"finalizers": null}}))
             .await?;
     }
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
@@ -440,7 +440,7 @@ async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Sc
         a_terminating_volume_stays_while_it_is_bound(scenario, bound_claim).await?;
     }
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolumeClaim>("data").await?;
+    scenario.until_deleted::<PersistentVolumeClaim>("data").await?;
     scenario.until_finalizers(&bound_claims[0].volume, &[IN_TREE_PROTECTION]).await?;
     scenario.restart_with_gate(GATE, true).await?;
     scenario.until_deleted(&bound_claims[0]).await?;
@@ -474,7 +474,7 @@ async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario)
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.restart_with_gate(GATE, true).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_gone::<PersistentVolumeClaim>("data").await?;
+    scenario.until_deleted::<PersistentVolumeClaim>("data").await?;
     scenario.until_settled().await?;
     let volume: PersistentVolume = scenario.get(&bound_claim.volume).await?;
     ensure!(
@@ -483,7 +483,7 @@ async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario)
     );
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION]).await?;
     scenario.patch::<PersistentVolume>(&bound_claim.volume, policy("Retain")).await?;
-    scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+    scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
     scenario.assert_remaining(&[&bound_claim]).await
 }
 

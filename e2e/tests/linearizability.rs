@@ -37,14 +37,17 @@ async fn check(endpoints: &[Endpoint]) -> Result<()> {
     // Each phase has keys of its own, so that what is checked of each stays small.
     let phases = operations.div_ceil(clients * 400).max(1);
     let each = usize::try_from(operations / clients / phases)?;
-    let (until, is_gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (until, server_has_exited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut watches = JoinSet::new();
     for number in 0..WATCHES {
-        let (endpoint, until, is_gone) = (endpoint(number)?.clone(), until.clone(), is_gone.clone());
+        let (endpoint, until, server_has_exited) =
+            (endpoint(number)?.clone(), until.clone(), server_has_exited.clone());
         // The first is not interrupted.
         let patience = if number == 0 { 0 } else { 40 };
         let mut watch = Watch::new(list(&endpoint).await?, seed + number, patience);
-        watches.spawn(async move { watch.follow(&endpoint, &until, &is_gone).await.map(|_| watch.stream) });
+        watches.spawn(async move {
+            watch.follow(&endpoint, &until, &server_has_exited).await.map(|_| watch.stream)
+        });
     }
     let began = Instant::now();
     for phase in 0..phases {

@@ -88,7 +88,7 @@ async fn controllers_and_kubelets_are_named() -> Result<()> {
 
     // Whoever deletes it is named by `why`, too.
     client.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 0}})).await?;
-    client.until_gone(&format!("{CORE}/pods/web-0")).await?;
+    client.until_deleted(&format!("{CORE}/pods/web-0")).await?;
     let text = run(&cluster, &["why", "pod/web-0"]).await?;
     ensure!(text.contains("deleted by the statefulset-controller"), "{text}");
     Ok(())

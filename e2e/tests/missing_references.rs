@@ -90,7 +90,7 @@ async fn until_refused(client: &mut JsonClient, name: &str) -> Result<()> {
             return Ok(());
         }
         client.delete(&format!("{path}?gracePeriodSeconds=0")).await?;
-        client.until_gone(&path).await?;
+        client.until_deleted(&path).await?;
     }
 }
 

@@ -99,7 +99,7 @@ async fn a_claim_is_kept_until_the_last_of_two_pods_is_deleted(scenario: &mut Sc
     scenario.create_running_pod("second", &["data"]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.delete::<Pod>("first").await?;
-    scenario.until_gone::<Pod>("first").await?;
+    scenario.until_deleted::<Pod>("first").await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("second").await?;
     scenario.until_deleted(&bound_claim).await?;
@@ -179,7 +179,7 @@ async fn an_unscheduled_pod_does_not_keep_its_claim(scenario: &mut Scenario) -> 
     scenario.until_deleted(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Pending");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_deleted::<Pod>("user").await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -238,7 +238,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.until_event("late", "FailedMount", "PVC is being deleted").await?;
     scenario.until_event("lost", "FailedMount", r#"persistentvolumeclaims "nowhere" not found"#).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_deleted::<Pod>("user").await?;
     // The pod has a node, so it keeps the claim, and it cannot start with the terminating claim: a
     // user has to delete the pod.
     scenario.assert_postponed(&bound_claim).await?;
@@ -247,7 +247,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
         scenario.delete::<Pod>(name).await?;
     }
     scenario.until_deleted(&bound_claim).await?;
-    scenario.until_gone::<Pod>("lost").await?;
+    scenario.until_deleted::<Pod>("lost").await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -282,7 +282,7 @@ async fn another_pod_keeps_an_ephemeral_claim(scenario: &mut Scenario) -> Result
     let bound_claim = with_ephemeral_volume(scenario).await?;
     scenario.create_running_pod("guest", &["user-scratch"]).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_deleted::<Pod>("user").await?;
     scenario.until("user-scratch", |claim: &PersistentVolumeClaim| is_terminating(claim)).await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("guest").await?;
@@ -347,7 +347,7 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     // No controller runs while the pod is deleted.
     scenario.restart_with_controllers("*,-persistentvolumeclaim-protection-controller").await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_deleted::<Pod>("user").await?;
     scenario.assert_kept(&used).await?;
     scenario.restart_with_controllers("*").await?;
     scenario.until_deleted(&used).await?;
@@ -418,7 +418,7 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
                 scenario.assert_postponed(&bound_claim).await?;
             }
             scenario.delete::<Pod>("user").await?;
-            scenario.until_gone::<Pod>("user").await?;
+            scenario.until_deleted::<Pod>("user").await?;
             scenario.until_deleted(&bound_claim).await?;
         }
         scenario.assert_remaining(&[]).await
@@ -482,7 +482,7 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     namespaces.delete("elsewhere", &DeleteParams::default()).await?;
     let there = async || Ok(namespaces.get_opt("elsewhere").await?);
     until("the namespace goes", there, Option::is_none).await?;
-    scenario.until_gone::<PersistentVolume>(&theirs).await?;
+    scenario.until_deleted::<PersistentVolume>(&theirs).await?;
     scenario.assert_remaining(&[]).await
 }
 

@@ -57,7 +57,7 @@ async fn the_least_important_pod_is_preempted() -> Result<()> {
     create_ready(&mut client, asking("pod-3", "medium", "15")).await?;
     let preemptor = create_ready(&mut client, asking("preemptor", "high", "15")).await?;
     assert_eq!(preemptor["spec"]["nodeName"], first["spec"]["nodeName"]);
-    client.until_gone(&path("pod-0")).await?;
+    client.until_deleted(&path("pod-0")).await?;
     for i in 1..4 {
         ensure!(is_ready(&client.get(&path(&format!("pod-{i}"))).await?), "pod-{i}");
     }
@@ -79,7 +79,7 @@ async fn a_critical_pod_preempts_across_namespaces() -> Result<()> {
     let critical = asking("critical", "system-cluster-critical", "16");
     client.create("/api/v1/namespaces/kube-system/pods", critical).await?;
     client.until("/api/v1/namespaces/kube-system/pods/critical", is_ready).await?;
-    client.until_gone(&path("low")).await?;
+    client.until_deleted(&path("low")).await?;
     ensure!(is_ready(&client.get(&path("high")).await?));
     client.delete("/api/v1/namespaces/kube-system/pods/critical").await.map(drop)
 }

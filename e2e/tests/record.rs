@@ -59,7 +59,7 @@ async fn record_scale_down(path: &Path, end: Termination) -> Result<u64> {
     client.create(&sets, stateful_set(2)).await?;
     let set = client.until(&format!("{sets}/web"), |set| set["status"]["readyReplicas"] == 2).await?;
     client.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 1}})).await?;
-    client.until_gone(&format!("{PODS}/web-1")).await?;
+    client.until_deleted(&format!("{PODS}/web-1")).await?;
     cluster.settle().await?;
     if end == Termination::Crash {
         // What is older than the interval of the recorder is in the file.
@@ -278,7 +278,7 @@ async fn recorded_writes_are_replayed_on_another_control_plane() -> Result<()> {
         "{replayed_text}"
     );
     assert_eq!(second.get(&format!("{MAPS}/settings")).await?["data"]["a"], "2");
-    second.until_gone(&format!("{MAPS}/late")).await?;
+    second.until_deleted(&format!("{MAPS}/late")).await?;
     Ok(())
 }
 

@@ -67,7 +67,7 @@ async fn it_waits_for_what_a_write_causes() -> Result<()> {
     client.call("DELETE", &format!("{path}/web"), Some(options)).await?;
     settle(&mut client).await?;
     // Its containers take a moment to stop, which is a timer.
-    client.until_gone(&format!("{path}/web")).await?;
+    client.until_deleted(&format!("{path}/web")).await?;
     settle(&mut client).await?;
     ensure!(client.list(&workloads::pods("default")).await?.is_empty());
     Ok(())

@@ -97,7 +97,7 @@ async fn scaled_down_and_up(scenario: &mut Scenario) -> Result<()> {
 async fn deleted_and_recreated(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     sets.delete(scenario, &DeleteParams::default()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.until_ready(scenario, 0..0).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, WHEN_DELETED]).await?;
     sets.recreate(scenario, 2, |_| {}).await?;
@@ -181,7 +181,7 @@ async fn parallel_sets_scaled_and_deleted(scenario: &mut Scenario) -> Result<()>
     sets.until_ready(scenario, 0..3).await?;
     sets.assert_claims_recreated(scenario, &[NONE, WHEN_SCALED, WHEN_SCALED]).await?;
     sets.delete(scenario, &DeleteParams::default()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, WHEN_DELETED, WHEN_DELETED]).await?;
     scenario.assert_remaining(&[]).await
 }
@@ -190,7 +190,7 @@ async fn orphaned(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     let kept = sets.uids(scenario, 0..1).await?;
     sets.delete(scenario, &DeleteParams::orphan()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     for set in &sets.0 {
         for ordinal in 0..2 {
             until_owned(scenario, &set.claim(ordinal), &[]).await?;
@@ -222,7 +222,7 @@ async fn orphaned_while_a_pod_is_condemned(scenario: &mut Scenario) -> Result<()
     sets.scale(scenario, 1).await?;
     sets.until_observed(scenario).await?;
     sets.delete(scenario, &DeleteParams::orphan()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     for set in &sets.0 {
         let pod = Some(format!("Pod/{}", set.pod(1))).filter(|_| WHEN_SCALED(set.policy));
         until_owned(scenario, &set.claim(0), &[]).await?;
@@ -239,7 +239,7 @@ async fn deleted_in_the_foreground(scenario: &mut Scenario) -> Result<()> {
     sets.add_hold_finalizer(scenario, 1).await?;
     sets.delete(scenario, &DeleteParams::foreground()).await?;
     for set in &sets.0 {
-        scenario.until_gone::<Pod>(&set.pod(0)).await?;
+        scenario.until_deleted::<Pod>(&set.pod(0)).await?;
         if WHEN_DELETED(set.policy) {
             scenario.until(&set.claim(1), |claim: &PersistentVolumeClaim| is_terminating(claim)).await?;
         }
@@ -253,7 +253,7 @@ async fn deleted_in_the_foreground(scenario: &mut Scenario) -> Result<()> {
     }
     sets.remove_hold_finalizer(scenario, 1).await?;
     for set in &sets.0 {
-        scenario.until_gone::<StatefulSet>(set.name).await?;
+        scenario.until_deleted::<StatefulSet>(set.name).await?;
         for ordinal in 0..2 {
             let claim = scenario.api::<PersistentVolumeClaim>().get_opt(&set.claim(ordinal)).await?;
             ensure!(claim.is_none() == WHEN_DELETED(set.policy), "{claim:?} when its set has gone");
@@ -271,7 +271,7 @@ async fn deleted_while_pods_are_condemned(scenario: &mut Scenario) -> Result<()>
     sets.until_owned(scenario, 1, true).await?;
     sets.until_owned(scenario, 2, true).await?;
     sets.delete(scenario, &DeleteParams::background()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.remove_hold_finalizer(scenario, 2).await?;
     sets.until_ready(scenario, 0..0).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, EITHER, EITHER]).await?;
@@ -334,7 +334,7 @@ async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) 
     sets.until_observed(scenario).await?;
     sets.until_owned(scenario, 1, false).await?;
     sets.remove_hold_finalizer(scenario, 1).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, WHEN_DELETED]).await?;
     scenario.assert_remaining(&[]).await
 }
@@ -496,7 +496,7 @@ async fn claims_that_users_own(scenario: &mut Scenario) -> Result<()> {
     sets.until_ready(scenario, 0..2).await?;
     sets.assert_claims_recreated(scenario, &[NONE, NONE]).await?;
     sets.delete(scenario, &DeleteParams::default()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.assert_claims_deleted(scenario, &[NONE, NONE]).await?;
     scenario.delete::<ConfigMap>("user").await?;
     sets.assert_claims_deleted(scenario, &[ALL, ALL]).await?;
@@ -587,7 +587,7 @@ async fn terminating_claims_when_their_sets_come_back(scenario: &mut Scenario) -
         add_hold_finalizer::<PersistentVolumeClaim>(scenario, &set.claim(0)).await?;
     }
     sets.delete(scenario, &DeleteParams::background()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.until_ready(scenario, 0..0).await?;
     for set in sets.0.iter().filter(|set| WHEN_DELETED(set.policy)) {
         scenario.until(&set.claim(0), |claim: &PersistentVolumeClaim| is_terminating(claim)).await?;
@@ -626,7 +626,7 @@ async fn gate_turned_on_and_off(scenario: &mut Scenario) -> Result<()> {
     sets.until_ready(scenario, 0..0).await?;
     sets.assert_claims_deleted(scenario, &[NONE, WHEN_SCALED, NONE]).await?;
     sets.delete(scenario, &DeleteParams::default()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, EITHER, NONE]).await?;
     scenario.assert_remaining(&[]).await
 }

@@ -406,7 +406,7 @@ impl RandomRun {
         if self.rng.one_in(2) {
             scenario.restart(Termination::Crash).await?;
         }
-        scenario.until_gone::<StatefulSet>(SET).await?;
+        scenario.until_deleted::<StatefulSet>(SET).await?;
         until("the pods go", async || pods_of(scenario, SET).await, Vec::is_empty).await?;
         let of_pods: BTreeSet<String> = self.wanted.range().map(|ordinal| claim_of(SET, ordinal)).collect();
         let mut kept = Vec::new();

@@ -120,7 +120,7 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
     scenario.namespace = "shared";
     scenario.api::<StatefulSet>().delete(APP, &DeleteParams::orphan()).await?;
     scenario.interrupt().await?;
-    scenario.until_gone::<StatefulSet>(APP).await?;
+    scenario.until_deleted::<StatefulSet>(APP).await?;
     scenario.namespace = "app-team";
     until_settled(scenario).await?;
     for bound_claim in &moved {
@@ -158,7 +158,7 @@ async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
         scenario.delete::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         scenario.until_retained(&bound_claim).await?;
         scenario.delete::<PersistentVolume>(&bound_claim.volume).await?;
-        scenario.until_gone::<PersistentVolume>(&bound_claim.volume).await?;
+        scenario.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
 
         let directory = there.create_static_volume(&bound_claim.volume, "Retain").await?;
         fs::rename(&bound_claim.directory, &directory)?;
@@ -170,7 +170,7 @@ async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
         there.assert_kept(&BoundClaim { directory, ..bound_claim }).await?;
     }
     scenario.delete::<StatefulSet>(APP).await?;
-    scenario.until_gone::<StatefulSet>(APP).await?;
+    scenario.until_deleted::<StatefulSet>(APP).await?;
     scenario.assert_remaining(&[]).await?;
     there.assert_remaining(&[]).await
 }
@@ -307,12 +307,12 @@ async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<
     sets.until_owned(scenario, 1, false).await?;
     for set in &sets.0 {
         match WHEN_SCALED(set.policy) {
-            true => scenario.until_gone::<PersistentVolumeClaim>(&set.claim(3)).await?,
+            true => scenario.until_deleted::<PersistentVolumeClaim>(&set.claim(3)).await?,
             false => until_owned(scenario, &set.claim(3), &set.expected_owners(3, true)).await.map(drop)?,
         }
     }
     sets.delete(scenario, &DeleteParams::default()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     sets.assert_claims_deleted(scenario, &[WHEN_DELETED, WHEN_DELETED]).await?;
     scenario.assert_remaining(&[]).await
 }
@@ -350,7 +350,7 @@ async fn pods_are_orphaned_before_the_gate_is_turned_off(scenario: &mut Scenario
     sets.until_filled(scenario, 2..4).await?;
     let old = sets.uids(scenario, 2..4).await?;
     sets.delete(scenario, &DeleteParams::orphan()).await?;
-    sets.until_gone(scenario).await?;
+    sets.until_deleted(scenario).await?;
     scenario.restart_with_gate(GATE, false).await?;
     sets.assert_claims_deleted(scenario, &[NONE, NONE]).await?;
     scenario.restart_with_gate(GATE, true).await?;

@@ -60,8 +60,8 @@ async fn pods_are_evicted_when_their_tolerations_end() -> Result<()> {
     }
     let began = std::time::Instant::now();
     taint(&mut client, true).await?;
-    client.until_gone(&path("none")).await?;
-    client.until_gone(&path("short")).await?;
+    client.until_deleted(&path("none")).await?;
+    client.until_deleted(&path("short")).await?;
     ensure!(began.elapsed() >= Duration::from_millis(900), "after {:?}", began.elapsed());
     let left = client.list(&pods(DEFAULT)).await?;
     ensure!(left.len() == 2 && left.iter().all(is_ready), "{left:?}");
@@ -76,7 +76,7 @@ async fn a_taint_that_is_removed_in_time_evicts_nothing() -> Result<()> {
     create(&mut client, "witness", None).await?;
     taint(&mut client, true).await?;
     cluster.advance("5s").await?;
-    client.until_gone(&path("witness")).await?;
+    client.until_deleted(&path("witness")).await?;
     taint(&mut client, false).await?;
     let events = format!("/api/v1/namespaces/{DEFAULT}/events?fieldSelector=involvedObject.name%3Dkept");
     let is_cancelled = |list: &Value| {
@@ -99,5 +99,5 @@ async fn an_evicted_pod_has_the_condition_of_a_disruption() -> Result<()> {
     let evicted = client.until(&path("held"), |pod| pod["metadata"]["deletionTimestamp"].is_string()).await?;
     assert_eq!(condition_reason(&evicted, "DisruptionTarget"), Some("DeletionByTaintManager"));
     client.patch(&path("held"), json!({"metadata": {"finalizers": null}})).await?;
-    client.until_gone(&path("held")).await
+    client.until_deleted(&path("held")).await
 }

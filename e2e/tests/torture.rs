@@ -114,7 +114,7 @@ impl Run {
         self.newest = self.newest.max(found.revision);
         let before: BTreeSet<u64> = self.history.revisions().into_iter().collect();
 
-        let is_gone = Arc::new(AtomicBool::new(false));
+        let server_has_exited = Arc::new(AtomicBool::new(false));
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
             let seed = self.rng.below(1 << 40) as u64;
@@ -122,16 +122,16 @@ impl Run {
             clients.spawn(async move { client.run(usize::MAX).await });
         }
         let mut watch = self.watch.take().context("a watch")?;
-        let (of_watch, gone) = (endpoint.clone(), is_gone.clone());
+        let (of_watch, exited) = (endpoint.clone(), server_has_exited.clone());
         let watch = tokio::spawn(async move {
-            watch.follow(&of_watch, &AtomicU64::new(0), &gone).await?;
+            watch.follow(&of_watch, &AtomicU64::new(0), &exited).await?;
             anyhow::Ok(watch)
         });
         let deletions = tokio::spawn(disturb_controllers(endpoint.clone(), round));
         // The load: for as long as this.
         sleep(Duration::from_millis(30 + self.rng.below(700) as u64)).await;
         cluster.kill().await?;
-        is_gone.store(true, Ordering::SeqCst);
+        server_has_exited.store(true, Ordering::SeqCst);
         for client in clients.join_all().await {
             ensure!(!client?, "a client ended by itself");
         }
@@ -195,7 +195,7 @@ impl Run {
             })
             .await?;
         for name in std::mem::take(&mut self.deleted) {
-            client.until_gone(&format!("{NAMESPACES}/{name}")).await?;
+            client.until_deleted(&format!("{NAMESPACES}/{name}")).await?;
         }
         cluster.kill().await
     }

@@ -229,7 +229,7 @@ async fn a_picture_is_exact_at_each_revision() -> Result<()> {
     let terminating = client.delete(&format!("{CONFIG_MAPS}/held")).await?;
     let path = format!("{CONFIG_MAPS}/held");
     client.patch(&path, json!({"metadata": {"finalizers": null}})).await?;
-    client.until_gone(&path).await?;
+    client.until_deleted(&path).await?;
     let revision = |object: &Value| -> Result<u64> {
         Ok(object["metadata"]["resourceVersion"].as_str().context("a revision")?.parse()?)
     };

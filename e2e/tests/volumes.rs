@@ -48,7 +48,7 @@ async fn pods_have_links_to_their_volumes() -> Result<()> {
     // The next process cleans up what a killed one left.
     scenario.delete::<Pod>("user").await?;
     scenario.restart(Termination::Crash).await?;
-    scenario.until_gone::<Pod>("user").await?;
+    scenario.until_deleted::<Pod>("user").await?;
     scenario.until_settled().await?;
     let what = format!("{} is removed", own.display());
     until(&what, async || Ok(own.exists()), |exists| !exists).await.map(drop)
@@ -159,7 +159,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
     ensure!(attachment.status.as_ref().is_some_and(|status| status.attached), "{attachment:?}");
     scenario.restart(Termination::Crash).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_gone::<VolumeAttachment>(&attachment.name_any()).await?;
+    scenario.until_deleted::<VolumeAttachment>(&attachment.name_any()).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_deleted(&bound_claim).await
 }

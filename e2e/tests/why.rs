@@ -82,8 +82,8 @@ async fn a_claim_in_use_and_what_waits_for_it_explain_themselves() -> Result<()>
 
     // After the pod is deleted, so is the claim, and history explains both deletions.
     client.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 0}})).await?;
-    client.until_gone(&format!("{CORE}/pods/web-0")).await?;
-    client.until_gone(&format!("{claims}/data-web-0")).await?;
+    client.until_deleted(&format!("{CORE}/pods/web-0")).await?;
+    client.until_deleted(&format!("{claims}/data-web-0")).await?;
     assert_said(
         &cluster,
         &["why", "pod/web-0"],

@@ -8,7 +8,7 @@ use crate::{EntryId, Index, Key, Object, Revision};
 
 /// One change: a creation has no `before`, a deletion no `after`. All changes of a transaction have the same revision.
 ///
-/// Where a watcher is to see the object vanish (it was deleted, or left the watcher's selection), the body to show is
+/// If a watcher has to see a deletion (the object was deleted, or left the watcher's selection), the object to send is
 /// `before.restamped(event.revision)`.
 pub struct Event<I: Index> {
     /// The object's key.
@@ -22,7 +22,7 @@ pub struct Event<I: Index> {
     /// The author that [`Store::commit_by`](crate::Store::commit_by) was called with. None if there was none, if another
     /// process wrote it, and if the log was read since.
     pub author: Option<I::Author>,
-    /// Which change of its transaction this is.
+    /// The position of this change in its transaction.
     index: u32,
     frame: Mutex<FrameCache<I::Frame>>,
 }

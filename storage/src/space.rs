@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::{Index, Limits, Object, StoreError};
 
 /// The growth of an object, in bytes, up to which an update is small.
-const SMALL: u64 = 1 << 10;
+const SMALL_UPDATE_BYTES: u64 = 1 << 10;
 
-/// The part of the quota that may be exceeded by small updates.
-const RESERVE: u64 = 64;
+/// The divisor of the quota that gives the reserve: small updates may exceed the quota by this much.
+const RESERVE_DIVISOR: u64 = 64;
 
 /// The effect of a transaction on the bytes of live objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl Growth {
     }
 
     fn is_small(self) -> bool {
-        !self.creates && self.after - self.before <= SMALL * self.writes
+        !self.creates && self.after - self.before <= SMALL_UPDATE_BYTES * self.writes
     }
 }
 
@@ -75,7 +75,8 @@ impl Space {
             self.is_full = false;
             return Ok(());
         }
-        if growth.shrinks() || (growth.is_small() && after <= self.quota.saturating_add(self.quota / RESERVE))
+        if growth.shrinks()
+            || (growth.is_small() && after <= self.quota.saturating_add(self.quota / RESERVE_DIVISOR))
         {
             return Ok(());
         }

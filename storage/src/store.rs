@@ -38,14 +38,14 @@ struct Handle<I: Index> {
     limits: Limits,
     /// Of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
-    /// What may still be added to the writes that wait, in units of [`QUEUE_UNIT`].
+    /// The free capacity of the queue of writes, in units of [`QUEUE_UNIT`].
     queue: Arc<Semaphore>,
 }
 
 /// The bytes of values that may wait in the mailbox, including those of callers that wait no longer.
 const QUEUE_BYTES: usize = 32 << 20;
 
-/// What a write counts at least.
+/// The minimum size that a write counts, in bytes.
 const QUEUE_UNIT: usize = 1 << 10;
 
 impl<I: Index> Store<I> {
@@ -133,8 +133,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().events_after(bucket, after).ok()?.next().map(|event| event.revision)
     }
 
-    /// How many entries of other writers could not be read since the store was opened. What is unreadable now is in
-    /// [`Snapshot::quarantined`].
+    /// Returns the number of entries of other writers that could not be read since the store was opened. The entries that are
+    /// unreadable now are in [`Snapshot::quarantined`].
     pub fn quarantined_total(&self) -> u64 {
         self.snapshot().quarantined_total()
     }

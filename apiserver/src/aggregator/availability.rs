@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Timeout of a check.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The number of concurrent checks.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// The largest size of an APIResourceList, in bytes.
 const MAX_DOCUMENT: usize = 3 << 20;
 
@@ -84,7 +84,7 @@ impl AvailabilityController {
         };
         let checks = apis.iter().map(|api| async move { (api, self.check(api).await) });
         let outcomes: Vec<(&RemoteApi, Availability)> =
-            stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
+            stream::iter(checks.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT).collect().await;
         let mut versions = Vec::new();
         let mut delay = API_SERVICE_CHECK.after(INTERVAL);
         for (api, outcome) in &outcomes {

@@ -36,7 +36,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Timeout for fetching a document.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The number of servers that are queried concurrently.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 /// The largest sizes of the index of version 3 and of the document of version 2, in bytes.
 const MAX_INDEX: usize = 1 << 20;
 const MAX_SWAGGER: usize = 8 << 20;
@@ -150,7 +150,7 @@ impl OpenApiController {
             async move { (api.name.clone(), fetch(registry, api, known).await) }
         });
         let fetched: Vec<(String, Known)> =
-            stream::iter(fetched.collect::<Vec<_>>()).buffered(AT_ONCE).collect().await;
+            stream::iter(fetched.collect::<Vec<_>>()).buffered(MAX_CONCURRENT).collect().await;
         self.documents.replace(fetched.iter().map(|(_, known)| known.document.clone()).collect());
         self.known = fetched.into_iter().collect();
     }

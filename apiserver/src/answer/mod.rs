@@ -41,7 +41,7 @@ pub enum Content {
 
 /// The size of a list, in bytes, from which it is sent in chunks. Smaller lists have a
 /// Content-Length.
-pub const IN_CHUNKS_FROM: usize = 64 * 1024;
+pub const CHUNKED_FROM_BYTES: usize = 64 * 1024;
 
 /// The form of the objects in one response.
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl Form {
         }
         let size: usize = page.items.iter().map(|item| item.bytes.len()).sum();
         // Objects that a webhook converts are converted as a whole list.
-        if size >= IN_CHUNKS_FROM
+        if size >= CHUNKED_FROM_BYTES
             && (info.is_storage_version() || matches!(info.conversion, Conversion::Local(_)))
             && let Some(renderer) = rendered::renderer(*self, info, metadata.clone())
         {

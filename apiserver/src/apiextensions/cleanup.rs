@@ -12,7 +12,7 @@ use crate::registry::parse;
 use crate::{Result, conditions};
 
 /// The number of objects that are deleted concurrently.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT: usize = 64;
 
 impl CustomResources {
     /// Deletes the objects of a definition, and the definition when none is left. Whether it is
@@ -68,7 +68,8 @@ impl CustomResources {
             let info = info.clone();
             async move { self.registry.delete_as_server(&info, &namespace, &name).await }
         });
-        let outcomes: Vec<Result<()>> = stream::iter(deletions).buffer_unordered(AT_ONCE).collect().await;
+        let outcomes: Vec<Result<()>> =
+            stream::iter(deletions).buffer_unordered(MAX_CONCURRENT).collect().await;
         outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
     }
 

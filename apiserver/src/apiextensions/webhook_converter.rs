@@ -69,7 +69,7 @@ impl WebhookConverter {
             limit: body.len().saturating_mul(4).saturating_add(MAX_GROWTH),
             body: body.into(),
             timeout: TIMEOUT,
-            tells_timeout: true,
+            sends_timeout: true,
         };
         let bytes = registry.webhook_clients().post(post, &*registry).await.map_err(|error| match error {
             // The deadline is that of the client, not of a request.
@@ -170,16 +170,20 @@ impl Converter for WebhookConverter {
             let mut all = kept;
             for (index, ((original, converted), place)) in sent.iter().zip(converted).zip(places).enumerate()
             {
-                let object = accept(original, converted, to).map_err(|mistake| {
+                let object = accept(original, converted, to).map_err(|error| {
                     observe(Some(ConversionFailure::InvalidConvertedObject));
-                    failed(match (mistake, is_list) {
-                        (Mistake::Type(text), false) => format!("returned invalid object at index 0: {text}"),
-                        (Mistake::Object(text), false) => format!("returned invalid object: {text}"),
-                        (Mistake::Metadata(text), false) => format!("returned invalid metadata: {text}"),
-                        (Mistake::Type(text) | Mistake::Object(text), true) => {
+                    failed(match (error, is_list) {
+                        (ConversionError::Type(text), false) => {
+                            format!("returned invalid object at index 0: {text}")
+                        }
+                        (ConversionError::Object(text), false) => format!("returned invalid object: {text}"),
+                        (ConversionError::Metadata(text), false) => {
+                            format!("returned invalid metadata: {text}")
+                        }
+                        (ConversionError::Type(text) | ConversionError::Object(text), true) => {
                             format!("returned invalid converted object at index {}: {text}", index + 1)
                         }
-                        (Mistake::Metadata(text), true) => {
+                        (ConversionError::Metadata(text), true) => {
                             format!("returned invalid metadata in object at index {}: {text}", index + 1)
                         }
                     })
@@ -195,23 +199,23 @@ impl Converter for WebhookConverter {
 
 /// An error in a converted object.
 #[derive(Debug, PartialEq)]
-enum Mistake {
+enum ConversionError {
     Type(String),
     Object(String),
     Metadata(String),
 }
 
 /// Checks a converted object, and restores its metadata.
-fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mistake> {
+fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, ConversionError> {
     let text =
         |value: &Value, name: &str| excerpt(value[name].as_str().unwrap_or_default(), MAX_MESSAGE).to_owned();
     if text(&converted, "apiVersion") != to {
         let got = text(&converted, "apiVersion");
-        return Err(Mistake::Type(format!("invalid groupVersion (expected {to}, received {got})")));
+        return Err(ConversionError::Type(format!("invalid groupVersion (expected {to}, received {got})")));
     }
     let (want, got) = (text(original, "kind"), text(&converted, "kind"));
     if want != got {
-        return Err(Mistake::Type(format!("invalid kind (expected {want}, received {got})")));
+        return Err(ConversionError::Type(format!("invalid kind (expected {want}, received {got})")));
     }
     for (what, want, got) in [
         ("name", original.name(), converted.name()),
@@ -220,15 +224,15 @@ fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mis
     ] {
         if want != got {
             let got = excerpt(got, MAX_MESSAGE);
-            return Err(Mistake::Object(format!("must have the same {what}: {want} != {got}")));
+            return Err(ConversionError::Object(format!("must have the same {what}: {want} != {got}")));
         }
     }
     let received = converted.get("metadata");
-    let received =
-        received.ok_or_else(|| Mistake::Metadata("missing metadata in converted object".to_owned()))?;
     let received = received
-        .as_object()
-        .ok_or_else(|| Mistake::Metadata("invalid metadata of type string in converted object".to_owned()))?;
+        .ok_or_else(|| ConversionError::Metadata("missing metadata in converted object".to_owned()))?;
+    let received = received.as_object().ok_or_else(|| {
+        ConversionError::Metadata("invalid metadata of type string in converted object".to_owned())
+    })?;
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
     for name in ["labels", "annotations"] {
         match received.get(name) {
@@ -240,7 +244,7 @@ fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mis
             Some(other) => {
                 let go_type = go_type(other);
                 let text = format!("invalid metadata.{name} of type {go_type} in converted object");
-                return Err(Mistake::Metadata(text));
+                return Err(ConversionError::Metadata(text));
             }
         }
     }
@@ -248,10 +252,10 @@ fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Mis
     Ok(converted)
 }
 
-fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), Mistake> {
+fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), ConversionError> {
     match map.iter().find(|(_, value)| !value.is_string()) {
         None => Ok(()),
-        Some((key, value)) => Err(Mistake::Metadata(format!(
+        Some((key, value)) => Err(ConversionError::Metadata(format!(
             "metadata.{name}[{}] must be a string, but is {} in converted object",
             excerpt(key, MAX_MESSAGE),
             go_type(value)
@@ -301,17 +305,23 @@ mod tests {
         for (change, want) in [
             (
                 (|o| o["apiVersion"] = "e.x/v3".into()) as fn(&mut Value),
-                Mistake::Type("invalid groupVersion (expected e.x/v2, received e.x/v3)".into()),
+                ConversionError::Type("invalid groupVersion (expected e.x/v2, received e.x/v3)".into()),
             ),
-            (|o| o["kind"] = "X".into(), Mistake::Type("invalid kind (expected Widget, received X)".into())),
+            (
+                |o| o["kind"] = "X".into(),
+                ConversionError::Type("invalid kind (expected Widget, received X)".into()),
+            ),
             (
                 |o| o["metadata"]["name"] = "x".into(),
-                Mistake::Object("must have the same name: w != x".into()),
+                ConversionError::Object("must have the same name: w != x".into()),
             ),
-            (|o| o["metadata"]["uid"] = "x".into(), Mistake::Object("must have the same UID: u != x".into())),
+            (
+                |o| o["metadata"]["uid"] = "x".into(),
+                ConversionError::Object("must have the same UID: u != x".into()),
+            ),
             (
                 |o| o["metadata"]["labels"] = json!({"a": 1}),
-                Mistake::Metadata(
+                ConversionError::Metadata(
                     "metadata.labels[a] must be a string, but is int64 in converted object".into(),
                 ),
             ),

@@ -43,13 +43,13 @@ pub enum AuditError {
     },
 }
 
-/// The largest total size, in bytes, of chunked responses that are kept for their events, however
-/// slowly their clients read.
-const MAX_HELD: usize = 64 << 20;
+/// The maximum total size, in bytes, of chunked responses that are buffered for their audit events,
+/// regardless of how slowly clients read.
+const MAX_BUFFERED_RESPONSES: usize = 64 << 20;
 
 /// Audits requests.
 pub struct Auditor {
-    /// A permit for each byte that may be held of responses.
+    /// A permit for each byte of responses that may be buffered.
     held: Arc<Semaphore>,
     policy: Policy,
     log: AuditLog,
@@ -77,7 +77,7 @@ impl Auditor {
             tracing::warn!("no audit policy file provided, no events will be recorded for log backend");
             return Ok(None);
         };
-        let held = Arc::new(Semaphore::new(MAX_HELD));
+        let held = Arc::new(Semaphore::new(MAX_BUFFERED_RESPONSES));
         Ok(Some(Arc::new(Auditor { held, policy, log: opened, metrics, clock })))
     }
 

@@ -37,7 +37,7 @@ pub struct PolicyStatus {
     /// The generations that were checked, by name and uid.
     checked: HashMap<String, (String, i64)>,
     /// A permit of its own for work in the background.
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Reconcile for PolicyStatus {
@@ -50,7 +50,7 @@ impl PolicyStatus {
     /// Creates the controller for the policies of a registry.
     pub fn new(registry: Arc<Registry>) -> PolicyStatus {
         let bucket = GroupResource::new(GROUP, PLURAL).to_string().into();
-        PolicyStatus { registry, bucket, checked: HashMap::new(), turns: Arc::new(Semaphore::new(1)) }
+        PolicyStatus { registry, bucket, checked: HashMap::new(), permits: Arc::new(Semaphore::new(1)) }
     }
 
     /// Follows the stored policies until the future is dropped.
@@ -92,7 +92,7 @@ impl PolicyStatus {
         // Checking a large policy against all of its types takes long.
         let resources = self.registry.resources.load_full();
         let check = async { type_check::warnings(&policy["spec"], &resources) };
-        let warnings = in_background(&self.turns, check).await;
+        let warnings = in_background(&self.permits, check).await;
         let generation = policy.pointer("/metadata/generation").cloned().unwrap_or_default();
         let type_checking =
             if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };

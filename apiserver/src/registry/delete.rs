@@ -18,10 +18,10 @@ use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::resource_info::{Part, ResourceInfo};
 use crate::{Error, Result};
 
-/// How many objects of a collection are deleted at once: enough to share the store's group commits.
-const AT_ONCE: usize = 64;
+/// The number of objects of a collection that are deleted concurrently: enough to share the store's group commits.
+const MAX_CONCURRENT: usize = 64;
 
-/// What the request is that deletes an object.
+/// The kind of request that deletes an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AdmittedAs {
     Object,
@@ -172,7 +172,9 @@ impl Registry {
         let held = if options.legacy_background { 202 } else { 200 };
         match decision {
             Deletion::AlreadyTerminating => Ok(Some((held, Payload::Stored(current)))),
-            Deletion::Mark(object) if options.dry_run => Ok(Some((held, self.dry(info, object).await?))),
+            Deletion::Mark(object) if options.dry_run => {
+                Ok(Some((held, self.dry_run_payload(info, object).await?)))
+            }
             Deletion::Mark(object) => {
                 let marked = self.mark(info, &current, object, origin).await?;
                 Ok(marked.map(|object| (held, Payload::Stored(object))))
@@ -242,7 +244,7 @@ impl Registry {
     /// The response to a completed deletion: the last state of the object, for the kinds that return it.
     fn deletion_payload(&self, info: &ResourceInfo, object: &Value, last: impl FnOnce() -> Value) -> Payload {
         if info.behaviour.deletion.returns_deleted_object {
-            return self.loose(info, info.from_internal(last()));
+            return self.object_payload(info, info.from_internal(last()));
         }
         Payload::Status(success(&info.group_resource, object))
     }
@@ -287,7 +289,10 @@ impl Registry {
             let (_, name) = super::read::split_name(item);
             self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
         });
-        stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        stream::iter(deletions.collect::<Vec<_>>())
+            .buffer_unordered(MAX_CONCURRENT)
+            .try_collect::<()>()
+            .await?;
         let snapshot = self.store.snapshot();
         let corrupt = snapshot.quarantined().find(|entry| {
             **entry.key.bucket() == *target.info.storage.bucket && filter.is_in_namespace(entry.key.name())

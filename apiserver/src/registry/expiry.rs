@@ -36,8 +36,8 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 /// The number of objects that are looked at before others get their turn.
 const PAGE: usize = 1000;
 
-/// The number of objects that are deleted at once: enough to share the store's group commits.
-const AT_ONCE: usize = 64;
+/// The number of objects that are deleted concurrently: enough to share the store's group commits.
+const MAX_CONCURRENT: usize = 64;
 
 impl Registry {
     /// Deletes each object of a bucket that was not written for the duration `ttl`, until the future is dropped. Zero keeps objects
@@ -58,7 +58,7 @@ impl Registry {
                 ages.mark(clock.monotonic(), events.revision());
                 let mut next = None;
                 while let Some(page) = ages.expired(&events, &mut next, clock.monotonic()) {
-                    stream::iter(page).for_each_concurrent(AT_ONCE, |key| self.expire(key)).await;
+                    stream::iter(page).for_each_concurrent(MAX_CONCURRENT, |key| self.expire(key)).await;
                     tokio::task::yield_now().await;
                 }
                 drop(due.take());

@@ -81,11 +81,11 @@ use crate::telemetry::metrics::StoredObjects;
 use crate::webhook::{ClientManager, ConversionMetrics};
 use crate::{Error, Result};
 
-/// How often a write is made anew because another came first. Each time someone else got on, so a client that named no
-/// version learns of it only when something is badly wrong.
+/// The maximum number of retries of a write that conflicts with another one. Each conflict means that another write
+/// succeeded, so a client that sent no resource version sees a conflict only under extreme contention.
 const RETRIES: usize = 100;
 
-/// How long an admission plugin waits for what a controller is about to make.
+/// The maximum time that an admission plugin waits for an object that a controller creates.
 const MAX_WAIT: Duration = Duration::from_millis(1500);
 
 /// One stored version of an object.
@@ -93,7 +93,7 @@ pub type Stored = coracle_storage::Object<ObjectIndex>;
 
 /// The generic verbs.
 pub struct Registry {
-    /// Where the objects are.
+    /// The store of the objects.
     pub store: Store<ObjectIndex>,
     /// The resources of now.
     pub resources: Arc<SharedResourceTable>,
@@ -112,7 +112,7 @@ pub struct Registry {
     retrying: locks::NamedLocks,
 }
 
-/// What a write, or a read of what is no stored object, answers with.
+/// The body of a response to a write, or to a read of something other than a stored object.
 pub enum Payload {
     /// A stored object.
     Stored(Arc<Stored>),
@@ -153,7 +153,7 @@ impl Outcome {
     }
 }
 
-/// Which object, or which collection, of what kind.
+/// The object or collection that a request refers to, and its resource.
 #[derive(Clone)]
 pub struct Target {
     /// The resource, in the version of the request.
@@ -171,7 +171,7 @@ impl Target {
     }
 }
 
-/// Who asks, as the hooks see it.
+/// The client of a request, as hooks see it.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// The user, after impersonation.
@@ -182,7 +182,7 @@ pub struct Caller<'a> {
     pub verb: Verb,
     /// The subresource; "" for the object itself.
     pub subresource: &'a str,
-    /// Where warnings for the response are collected.
+    /// The warnings for the response.
     pub warnings: &'a Warnings,
     /// The audit event of the request.
     pub audit: &'a AuditContext,
@@ -269,7 +269,7 @@ impl Registry {
         &self.identities
     }
 
-    /// What is counted of conversion webhooks.
+    /// Returns the metrics of conversion webhooks.
     pub fn conversion_metrics(&self) -> &ConversionMetrics {
         &self.conversion_metrics
     }
@@ -296,7 +296,7 @@ impl Registry {
         stored.map_or(0, |stored| stored.bytes.len())
     }
 
-    /// How many objects there are of each resource.
+    /// Returns the number of stored objects of each resource.
     pub fn stored_objects(&self) -> Vec<StoredObjects> {
         let snapshot = self.store.snapshot();
         let count = |info: &Arc<ResourceInfo>| StoredObjects {

@@ -29,7 +29,7 @@ use crate::telemetry::tracer::Tracer;
 
 /// The number of responses that are rendered concurrently, chunk by chunk, if rendering costs more
 /// than copying.
-const RENDERED_AT_ONCE: usize = 2;
+const MAX_CONCURRENT_RENDERS: usize = 2;
 
 /// The parts of an [`Api`].
 pub struct Config {
@@ -113,9 +113,9 @@ pub(super) struct Shared {
     pub shares: Arc<Shares>,
     pub clients: Clients,
     /// The queue of large requests.
-    pub large: Arc<QueueSet>,
+    pub large_request_queue: Arc<QueueSet>,
     /// The permits for processing large requests.
-    pub large_turns: Arc<Semaphore>,
+    pub large_request_permits: Arc<Semaphore>,
     /// Seats of requests that evaluate expressions that take long.
     pub evaluations: Arc<QueueSet>,
     pub renderers: Arc<Semaphore>,
@@ -161,10 +161,10 @@ impl Api {
             auditor,
             shares: Arc::default(),
             clients,
-            large: QueueSet::with(LARGE_LIMITS),
-            large_turns: Arc::new(Semaphore::new(1)),
+            large_request_queue: QueueSet::with(LARGE_LIMITS),
+            large_request_permits: Arc::new(Semaphore::new(1)),
             evaluations: QueueSet::with(EVALUATION_LIMITS),
-            renderers: Arc::new(Semaphore::new(RENDERED_AT_ONCE)),
+            renderers: Arc::new(Semaphore::new(MAX_CONCURRENT_RENDERS)),
             closing,
             close,
         };
@@ -178,7 +178,7 @@ impl Api {
     }
 
     /// Returns the same API for a part of the control plane.
-    pub fn for_own(&self) -> Api {
+    pub fn for_control_plane(&self) -> Api {
         Api { is_own: true, ..self.clone() }
     }
 

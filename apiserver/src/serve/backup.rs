@@ -17,7 +17,7 @@ pub const BACKUP_PATH: &str = "/coracle/backup";
 pub fn backup(registry: &Registry) -> Response<Body> {
     let snapshot = registry.store.snapshot();
     let bytes = usize::try_from(snapshot.bytes()).unwrap_or(usize::MAX);
-    let body = Body::stream(stream::iter(Chunks::new(&snapshot))).holding(bytes);
+    let body = Body::stream(stream::iter(Chunks::new(&snapshot))).with_initial_memory(bytes);
     let mut response = respond::plain(200, "application/octet-stream", Default::default()).map(|_| body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -47,7 +47,7 @@ enum Content {
         size: usize,
         chunks: Box<dyn Iterator<Item = Bytes> + Send>,
         /// Whether making a chunk costs more than copying.
-        costly: bool,
+        is_expensive: bool,
     },
     Stream {
         chunks: BoxStream<'static, Bytes>,
@@ -90,10 +90,14 @@ impl Body {
 
     /// Creates a body whose chunks are made on demand, of `size` bytes in total.
     ///
-    /// - `costly`: whether making a chunk costs more than copying, so that it must not be done on
+    /// - `is_expensive`: whether making a chunk costs more than copying, so that it must not be done on
     ///   the threads that serve connections.
-    pub fn chunks(size: usize, chunks: impl Iterator<Item = Bytes> + Send + 'static, costly: bool) -> Body {
-        Body::of(Content::Chunks { size, chunks: Box::new(chunks), costly })
+    pub fn chunks(
+        size: usize,
+        chunks: impl Iterator<Item = Bytes> + Send + 'static,
+        is_expensive: bool,
+    ) -> Body {
+        Body::of(Content::Chunks { size, chunks: Box::new(chunks), is_expensive })
     }
 
     /// Creates a streamed body.
@@ -102,7 +106,7 @@ impl Body {
     }
 
     /// Sets the memory that a stream holds initially, in bytes.
-    pub fn holding(mut self, bytes: usize) -> Body {
+    pub fn with_initial_memory(mut self, bytes: usize) -> Body {
         if let Content::Stream { size, .. } = &mut self.content {
             *size = bytes;
         }
@@ -110,7 +114,7 @@ impl Body {
     }
 
     /// Keeps a value until the client has received all of the body.
-    pub fn keep(mut self, held: impl Any + Send) -> Body {
+    pub fn release_when_sent(mut self, held: impl Any + Send) -> Body {
         self.held.push(Box::new(held));
         self
     }
@@ -147,7 +151,7 @@ impl Body {
     }
 
     /// Replaces the chunks of a body, if it is not a stream and has `least` bytes or more. `change`
-    /// gets the size and the remaining chunks, and returns the new ones, which count as costly.
+    /// gets the size and the remaining chunks, and returns the new ones, which count as expensive.
     pub fn map_chunks<I>(
         self,
         least: usize,
@@ -167,24 +171,24 @@ impl Body {
             Content::Chunks { size, chunks, .. } => (size, chunks),
             content @ (Content::Stream { .. } | Content::Failed) => return (Body { content, ..self }, false),
         };
-        let content = Content::Chunks { size, chunks: Box::new(change(chunks)), costly: true };
+        let content = Content::Chunks { size, chunks: Box::new(change(chunks)), is_expensive: true };
         (Body { content, ..self }, true)
     }
 
     /// Calls `inspect` for each chunk of a chunked body.
     pub fn inspect_chunks(self, inspect: impl FnMut(&Bytes) + Send + 'static) -> Body {
         let content = match self.content {
-            Content::Chunks { size, chunks, costly } => {
-                Content::Chunks { size, chunks: Box::new(chunks.inspect(inspect)), costly }
+            Content::Chunks { size, chunks, is_expensive } => {
+                Content::Chunks { size, chunks: Box::new(chunks.inspect(inspect)), is_expensive }
             }
             content => content,
         };
         Body { content, ..self }
     }
 
-    /// Makes costly chunks in the background, one at a time for each permit of `renderers`.
+    /// Makes expensive chunks in the background, one at a time for each permit of `renderers`.
     pub fn rendered_in_background(mut self, renderers: &Arc<Semaphore>) -> Body {
-        if let Content::Chunks { size, chunks, costly: true } = self.content {
+        if let Content::Chunks { size, chunks, is_expensive: true } = self.content {
             let chunks = stream::unfold((chunks, renderers.clone()), async |(mut chunks, renderers)| {
                 let chunk = in_background(&renderers, async { chunks.next() }).await;
                 chunk.map(|chunk| (chunk, (chunks, renderers)))
@@ -198,11 +202,11 @@ impl Body {
     ///
     /// - `lasts`: the longest duration of a transfer other than a watch.
     pub fn on_socket(mut self, transfers: &Arc<Transfers>, lasts: Duration) -> Body {
-        let (unsent, deadline) = match &self.content {
+        let (held_bytes, deadline) = match &self.content {
             Content::Stream { size, .. } => (*size, None),
             _ => (self.size(), std::time::Instant::now().checked_add(lasts)),
         };
-        self.transfer = transfers.begin(unsent, deadline);
+        self.transfer = transfers.begin(held_bytes, deadline);
         self
     }
 
@@ -282,7 +286,7 @@ impl http_body::Body for Body {
         });
         if let Some(transfer) = &body.transfer {
             match &polled {
-                Poll::Ready(Some(chunk)) => transfer.handed_out(chunk.len()),
+                Poll::Ready(Some(chunk)) => transfer.chunk_sent(chunk.len()),
                 Poll::Ready(None) | Poll::Pending => transfer.waits(),
             }
         }
@@ -368,13 +372,13 @@ mod tests {
             left -= 1;
             if left == 0 { panic!("on purpose") } else { Some(Bytes::from_static(b"x")) }
         });
-        let body = Body::chunks(3, chunks, false).keep(kept.clone());
+        let body = Body::chunks(3, chunks, false).release_when_sent(kept.clone());
         assert_eq!(frames(body).await, [Ok(b"x".to_vec()), Err(Incomplete)]);
         assert_eq!(Arc::strong_count(&kept), 1);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn costly_chunks_are_made_one_at_a_time() {
+    async fn expensive_chunks_are_made_one_at_a_time() {
         let renderers = Arc::new(Semaphore::new(1));
         let at_once = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let bodies = (0..4).map(|_| {

@@ -48,11 +48,11 @@ pub struct Connections {
     limits: ConnectionLimits,
     /// The reference for the times of activity.
     base: Instant,
-    known: Mutex<Known>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ConnectionTable {
     next_id: u64,
     total: usize,
     /// The pending connections, by age.
@@ -76,7 +76,7 @@ pub struct Connection {
     /// Its user, if its connections are counted.
     user: Mutex<Option<Arc<str>>>,
     /// Whether its end waits for the client's.
-    lingers: AtomicBool,
+    waits_for_client_close: AtomicBool,
     /// The number of requests whose response is not complete.
     active: AtomicUsize,
     /// Milliseconds from the base to when the last response was over.
@@ -89,22 +89,22 @@ pub struct Active(Arc<Connection>);
 impl Connections {
     /// Creates the connections of a server with these limits.
     pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
-        Arc::new(Connections { limits, base: Instant::now(), known: Mutex::default() })
+        Arc::new(Connections { limits, base: Instant::now(), table: Mutex::default() })
     }
 
     /// Admits a new connection; None if there are too many and none of them can be closed.
     pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
         let close = Arc::new(Notify::new());
-        let mut known = self.lock();
-        if known.pending.len() >= self.limits.pending || known.total >= self.limits.total {
-            let (_, oldest) = known.pending.pop_first()?;
+        let mut table = self.lock();
+        if table.pending.len() >= self.limits.pending || table.total >= self.limits.total {
+            let (_, oldest) = table.pending.pop_first()?;
             oldest.notify_one();
         }
-        known.total += 1;
-        known.next_id += 1;
-        let id = known.next_id;
-        known.pending.insert(id, close.clone());
-        drop(known);
+        table.total += 1;
+        table.next_id += 1;
+        let id = table.next_id;
+        table.pending.insert(id, close.clone());
+        drop(table);
         Some(Arc::new(Connection {
             connections: self.clone(),
             id,
@@ -112,7 +112,7 @@ impl Connections {
             spoken: AtomicBool::new(false),
             authenticated: AtomicBool::new(false),
             excess: AtomicBool::new(false),
-            lingers: AtomicBool::new(true),
+            waits_for_client_close: AtomicBool::new(true),
             user: Mutex::default(),
             active: AtomicUsize::new(0),
             idle_since: AtomicU64::new(self.now()),
@@ -124,8 +124,8 @@ impl Connections {
     }
 
     // No code panics while this lock is held.
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.table.lock()
     }
 }
 
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Waits until the connection has had no request for `first` since its start, or for `idle`
     /// since its last request. The checks are `first` apart.
-    pub async fn unused(&self, first: Duration, idle: Duration) {
+    pub async fn wait_until_idle(&self, first: Duration, idle: Duration) {
         loop {
             sleep(first).await;
             if self.is_silent() || self.idle().is_some_and(|time| time >= idle) {
@@ -156,17 +156,17 @@ impl Connection {
             return true;
         }
         let limits = self.connections.limits;
-        let mut known = self.connections.lock();
-        known.pending.remove(&self.id);
+        let mut table = self.connections.lock();
+        table.pending.remove(&self.id);
         if user.is_in(MASTERS) {
             return true;
         }
         let name: Arc<str> = user.name.as_str().into();
-        let of_user = known.users.get(&name).copied().unwrap_or(0);
+        let of_user = table.users.get(&name).copied().unwrap_or(0);
         let most = limits.total.saturating_sub(limits.reserve + limits.pending);
-        let fits = of_user < limits.per_user && known.of_users < most;
-        known.users.insert(name.clone(), of_user + 1);
-        known.of_users += 1;
+        let fits = of_user < limits.per_user && table.of_users < most;
+        table.users.insert(name.clone(), of_user + 1);
+        table.of_users += 1;
         *self.user.lock() = Some(name);
         self.excess.store(!fits, Ordering::Relaxed);
         fits
@@ -175,7 +175,7 @@ impl Connection {
     /// Begins a request.
     pub fn begin(self: &Arc<Connection>) -> Active {
         self.spoken.store(true, Ordering::Relaxed);
-        self.lingers.store(true, Ordering::Relaxed);
+        self.waits_for_client_close.store(true, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
         Active(self.clone())
     }
@@ -184,12 +184,12 @@ impl Connection {
     /// it: a client of HTTP/1.1 that waits for no response has sent nothing either, so that nothing
     /// it reads is lost.
     pub fn end_http1(&self) {
-        self.lingers.store(self.idle().is_none(), Ordering::Relaxed);
+        self.waits_for_client_close.store(self.idle().is_none(), Ordering::Relaxed);
     }
 
     /// Returns whether the end of the connection waits for the client's.
-    pub fn lingers(&self) -> bool {
-        self.lingers.load(Ordering::Relaxed)
+    pub fn waits_for_client_close(&self) -> bool {
+        self.waits_for_client_close.load(Ordering::Relaxed)
     }
 
     /// Returns the time since the last request; None while there is one.
@@ -218,15 +218,15 @@ impl Drop for Active {
 impl Drop for Connection {
     fn drop(&mut self) {
         let user = self.user.get_mut().take();
-        let mut known = self.connections.lock();
-        known.total -= 1;
-        known.pending.remove(&self.id);
+        let mut table = self.connections.lock();
+        table.total -= 1;
+        table.pending.remove(&self.id);
         if let Some(user) = user {
-            known.of_users -= 1;
-            if let Some(count) = known.users.get_mut(&user) {
+            table.of_users -= 1;
+            if let Some(count) = table.users.get_mut(&user) {
                 *count -= 1;
                 if *count == 0 {
-                    known.users.remove(&user);
+                    table.users.remove(&user);
                 }
             }
         }
@@ -297,32 +297,33 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_does_not_wait_for_its_client() {
+    fn an_idle_connection_does_not_wait_for_its_client_to_close() {
         let connections = Connections::new(LIMITS);
         let connection = connections.admit().expect("room");
-        assert!(connection.lingers());
+        assert!(connection.waits_for_client_close());
         let active = connection.begin();
         connection.end_http1();
-        assert!(connection.lingers(), "a request is under way");
+        assert!(connection.waits_for_client_close(), "a request is under way");
         drop(active);
         connection.end_http1();
-        assert!(!connection.lingers());
+        assert!(!connection.waits_for_client_close());
         let _late = connection.begin();
-        assert!(connection.lingers(), "a request came after all");
+        assert!(connection.waits_for_client_close(), "a request came after all");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_unused() {
+    async fn a_connection_without_requests_becomes_idle() {
         let connections =
             Connections::new(ConnectionLimits { total: 2, pending: 2, per_user: 1, reserve: 0 });
         let connection = connections.admit().expect("the first");
         let (first, idle) = (Duration::from_secs(32), Duration::from_secs(90));
         let began = tokio::time::Instant::now();
-        connection.unused(first, idle).await;
+        connection.wait_until_idle(first, idle).await;
         assert_eq!(began.elapsed(), first, "no first request");
         let active = connection.begin();
-        let waits =
-            async |idle| tokio::time::timeout(first * 4, connection.unused(first, idle)).await.is_err();
+        let waits = async |idle| {
+            tokio::time::timeout(first * 4, connection.wait_until_idle(first, idle)).await.is_err()
+        };
         assert!(waits(Duration::ZERO).await, "a request is under way");
         drop(active);
         assert!(waits(idle).await, "not for so long");

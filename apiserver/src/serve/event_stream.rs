@@ -12,7 +12,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::order::Place;
-use super::rarely::rarely;
+use super::poll_when_woken::poll_when_woken;
 use super::traffic::{Beginning, Traffic};
 use crate::answer::watch::Frames;
 use crate::registry::watch::{Notice, Watch};
@@ -86,7 +86,7 @@ impl EventStream {
 
     /// The chunks, until the watch is over or the server closes. A chunk that is followed by the question for the next one has reached the connection.
     pub fn chunks(self, mut closing: Receiver<bool>) -> impl Stream<Item = Bytes> + Send {
-        let closed = rarely(async move { drop(closing.wait_for(|closing| *closing).await) });
+        let closed = poll_when_woken(async move { drop(closing.wait_for(|closing| *closing).await) });
         stream::unfold((self, closed), async |(mut stream, mut closed)| {
             if stream.ready.is_empty() {
                 tokio::select! {
@@ -114,7 +114,7 @@ impl EventStream {
         } else {
             self.enter();
         }
-        let notices = self.take_turn().await;
+        let notices = self.take_deliverable().await;
         self.ready = self.frames.encode(&self.info, &notices).await?.into();
         self.ready.iter().for_each(|frame| self.counters.sent(frame.len()));
         self.traffic.iter().for_each(|traffic| traffic.deliver());
@@ -150,11 +150,11 @@ impl EventStream {
         }
     }
 
-    /// Waits until the first change may be handed out, and takes it with those that follow before any of another watch.
-    async fn take_turn(&mut self) -> Vec<Notice> {
+    /// Waits until the first change may be delivered, and takes it with those that follow before any of another watch.
+    async fn take_deliverable(&mut self) -> Vec<Notice> {
         let Some(place) = &mut self.place else { return std::mem::take(&mut self.held).into() };
-        let turn = place.turn().await;
-        let is_included = |notice: &&Notice| notice.revision.is_none_or(|revision| turn.includes(revision));
+        let window = place.delivery_window().await;
+        let is_included = |notice: &&Notice| notice.revision.is_none_or(|revision| window.includes(revision));
         let count = self.held.iter().take_while(is_included).count();
         self.held.drain(..count.max(1)).collect()
     }

@@ -81,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         if this.deadline.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
             // One that lingers already may have a request with an unread body.
-            if !this.connection.lingers() {
+            if !this.connection.waits_for_client_close() {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -30,7 +30,7 @@ use super::flushes::Flushes;
 use super::goaway::{self, GoawayChance};
 use super::lingering::{LINGER, Lingering};
 use super::observed::Observed;
-use super::rarely::rarely;
+use super::poll_when_woken::poll_when_woken;
 use super::stack::respond;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
@@ -268,8 +268,8 @@ impl Server {
         let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut served = pin!(served.into_owned());
         // Each is polled when it is woken alone, and not with each packet.
-        let mut must_end = rarely(must_end(&shared.goaway, &mut draining));
-        let mut unused = rarely(connection.unused(HEADERS, IDLE));
+        let mut must_end = poll_when_woken(must_end(&shared.goaway, &mut draining));
+        let mut idle = poll_when_woken(connection.wait_until_idle(HEADERS, IDLE));
         let mut is_ending = false;
         loop {
             tokio::select! {
@@ -287,7 +287,7 @@ impl Server {
                     }
                     served.as_mut().graceful_shutdown();
                 }
-                () = unused.select_next_some() => {
+                () = idle.select_next_some() => {
                     tracing::debug!("connection closed: no request");
                     return;
                 }

@@ -88,23 +88,23 @@ pub struct Place {
     first: Arc<Notify>,
 }
 
-/// The events that a watch may hand out.
+/// The revisions whose events a watch may deliver now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct DeliveryWindow {
     first: Revision,
     /// The earliest revision of another watch that has events.
     next: Option<Revision>,
 }
 
-/// The time at which a watch looks again whether it is its turn, if it is not woken before.
+/// The time at which a watch checks again whether it may deliver, if it is not woken before.
 struct Wait {
     until: Instant,
     /// Whether another watch has been woken, but has not taken a ticket yet.
     is_for_ticket: bool,
 }
 
-impl Turn {
-    /// Whether an event of a revision may be handed out. The first one always may.
+impl DeliveryWindow {
+    /// Returns whether an event of a revision may be delivered. The first one always may.
     pub fn includes(&self, revision: Revision) -> bool {
         revision <= self.first || self.next.is_none_or(|next| revision < next)
     }
@@ -178,12 +178,13 @@ impl Place {
         }
     }
 
-    /// Waits until no watch of another kind has an earlier event, or for [`MAX_WAIT`] since the ticket was taken.
-    pub async fn turn(&mut self) -> Turn {
+    /// Waits until no watch of another kind has an earlier event, or for [`MAX_WAIT`] since the ticket was taken, and returns
+    /// the revisions that may be delivered then.
+    pub async fn delivery_window(&mut self) -> DeliveryWindow {
         let mut has_yielded = false;
         loop {
             match self.look(Instant::now()) {
-                Ok(turn) => return turn,
+                Ok(window) => return window,
                 // Most often the other one is about to run.
                 Err(wait) if wait.is_for_ticket && !has_yielded => {
                     has_yielded = true;
@@ -194,8 +195,10 @@ impl Place {
         }
     }
 
-    fn look(&self, now: Instant) -> Result<Turn, Wait> {
-        let Some(first) = self.revision else { return Ok(Turn { first: Revision::ZERO, next: None }) };
+    fn look(&self, now: Instant) -> Result<DeliveryWindow, Wait> {
+        let Some(first) = self.revision else {
+            return Ok(DeliveryWindow { first: Revision::ZERO, next: None });
+        };
         let mut watches = self.client.lock();
         // None if others have found it too old.
         let ticket = watches.bucket_mut(&self.position.bucket).tickets.get(&(first, self.id));
@@ -219,7 +222,7 @@ impl Place {
         if woken.is_some_and(|woken| woken < first) && now < until {
             return Err(Wait { until: until.min(now + LOOK_AGAIN), is_for_ticket: true });
         }
-        Ok(Turn { first, next: next.into_iter().chain(woken).min() })
+        Ok(DeliveryWindow { first, next: next.into_iter().chain(woken).min() })
     }
 
     /// The earliest event of the watches that have been woken, but have not looked at it yet. It may be none that their clients selected.
@@ -301,8 +304,8 @@ mod tests {
 
     /// The last of some revisions that a watch may hand out now; None if it has to wait.
     fn last_of(place: &mut Place, revisions: impl Iterator<Item = u64>) -> Option<u64> {
-        let turn = place.turn().now_or_never()?;
-        revisions.take_while(|revision| turn.includes(Revision(*revision))).last()
+        let window = place.delivery_window().now_or_never()?;
+        revisions.take_while(|revision| window.includes(Revision(*revision))).last()
     }
 
     #[tokio::test(start_paused = true)]
@@ -352,13 +355,13 @@ mod tests {
             a.enter(Revision(1));
             b.enter(second);
             let began = Instant::now();
-            let waiting = tokio::spawn(async move { b.turn().await });
+            let waiting = tokio::spawn(async move { b.delivery_window().await });
             yield_now().await;
             match then {
                 None => a.wait(),
                 Some(revision) => a.enter(revision),
             }
-            assert_eq!(waiting.await.ok(), Some(Turn { first: second, next }));
+            assert_eq!(waiting.await.ok(), Some(DeliveryWindow { first: second, next }));
             assert_eq!(began.elapsed(), Duration::ZERO, "{then:?}");
         }
     }
@@ -384,10 +387,13 @@ mod tests {
         // What the other one finds out does not matter to its client.
         a.enter(Revision(10));
         let began = Instant::now();
-        let waiting = tokio::spawn(async move { a.turn().await });
+        let waiting = tokio::spawn(async move { a.delivery_window().await });
         yield_now().await;
         threes.advance(Revision(9));
-        assert_eq!(waiting.await.ok(), Some(Turn { first: Revision(10), next: Some(Revision(12)) }));
+        assert_eq!(
+            waiting.await.ok(),
+            Some(DeliveryWindow { first: Revision(10), next: Some(Revision(12)) })
+        );
         assert!(began.elapsed() <= 2 * LOOK_AGAIN, "{:?}", began.elapsed());
     }
 
@@ -400,7 +406,7 @@ mod tests {
         for (place, revision, waited) in [(&mut a, 2, MAX_WAIT - passed), (&mut b, 3, Duration::ZERO)] {
             let began = Instant::now();
             place.enter(Revision(revision));
-            place.turn().await;
+            place.delivery_window().await;
             assert_eq!(began.elapsed(), waited, "{revision}");
             place.wait();
         }
@@ -416,7 +422,7 @@ mod tests {
         let [mut a, mut b] = places();
         b.enter(Revision(100));
         let began = Instant::now();
-        let mut waiting = std::pin::pin!(b.turn());
+        let mut waiting = std::pin::pin!(b.delivery_window());
         for revision in 0..100 {
             a.enter(Revision(revision));
             if (&mut waiting).now_or_never().is_some() {

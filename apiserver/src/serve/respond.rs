@@ -6,14 +6,16 @@ use serde_json::json;
 
 use super::Body;
 use crate::Error;
-use crate::answer::{Content, Form, IN_CHUNKS_FROM};
+use crate::answer::{CHUNKED_FROM_BYTES, Content, Form};
 use crate::request::negotiate::Accept;
 
 /// Returns a response with a body in the negotiated form.
 pub fn object(code: u16, form: &Form, content: Content) -> Response<Body> {
     let body = match content {
         Content::Whole(bytes) => Body::from(bytes),
-        Content::List(list) if list.size() < IN_CHUNKS_FROM => Body::from(list.flatten().collect::<Bytes>()),
+        Content::List(list) if list.size() < CHUNKED_FROM_BYTES => {
+            Body::from(list.flatten().collect::<Bytes>())
+        }
         Content::List(list) => Body::chunks(list.size(), list, false),
         Content::Rendered(list) => Body::chunks(list.size(), list, true),
     };

@@ -62,7 +62,7 @@ pub async fn respond(
             // Generating an OpenAPI document takes long, and is done once.
             return match shared.discovery.is_generated(parts) {
                 true => respond.await,
-                false => Box::pin(in_background(&shared.large_turns, respond)).await,
+                false => Box::pin(in_background(&shared.large_request_permits, respond)).await,
             };
         }
     };

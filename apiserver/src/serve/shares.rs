@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_uses_up_more_than_his_share() {
+    fn one_user_cannot_exhaust_the_limit() {
         let limits = |n| ShareLimits { requests: n, watches: n, body_bytes: 100 * n };
         let shares = Arc::new(Shares::new(limits(3), limits(2)));
         let begin = |user: &str| shares.begin(user, false);

@@ -5,7 +5,7 @@
 //!
 //! The stack is made for each request, of references: to clone a service, as layers do that wait, is to copy pointers. Allocated
 //! are the context that all layers share, and the futures of [`ReadBody`] and [`Execute`], for large requests also that of
-//! [`LargeTurn`].
+//! [`LargeRequestPermit`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use super::exchange::ReceivedRequest;
 use super::incoming::Incoming;
 use super::layers::{
     Annotate, AuditId, Authenticate, Authorize, BeginSpan, CatchPanic, Classify, Compress, CountWork,
-    Execute, KeepConnection, LargeTurn, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest, Rescue,
-    SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
+    Execute, KeepConnection, LargeRequestPermit, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest,
+    Rescue, SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
 };
 use super::{Body, router};
 
@@ -107,12 +107,19 @@ fn stack<'a, B: Incoming + 'a>(
         }))
         // Their size is known with the body. While large requests wait for each other they hold no seat.
         .layer(layer_fn(|inner| {
-            LargeTurn::new(registry, shared.extensions.large_groups, &shared.large, inner)
+            LargeRequestPermit::new(
+                registry,
+                shared.extensions.large_groups,
+                &shared.large_request_queue,
+                inner,
+            )
         }))
         // Held while the request executes, and not longer.
         .layer(layer_fn(take_seats))
         // Starts with the seat; the deadline ends it, in the background too.
-        .layer(layer_fn(|inner| Execute::new(&shared.large_turns, &shared.evaluations, on_socket, inner)))
+        .layer(layer_fn(|inner| {
+            Execute::new(&shared.large_request_permits, &shared.evaluations, on_socket, inner)
+        }))
         .service_fn(move |request| router::respond(shared, remote, *is_own, request))
 }
 

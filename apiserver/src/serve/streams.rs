@@ -20,13 +20,13 @@ use super::transfers::cuttable;
 
 /// The largest number of streams of a connection that are in the runtime's queue and were never
 /// polled: enough for all threads.
-const BEGINNING: usize = 8;
+const MAX_STARTING: usize = 8;
 /// The largest number of requests in progress on one connection: upstream's limit since rapid
 /// resets (CVE-2023-44487).
 pub const MAX_CONCURRENT_STREAMS: u32 = 100;
 /// The largest number of waiting streams of a connection: Go's `4 * maxConcurrentStreams`. Without
 /// resets there are fewer than those in progress.
-const WAITING: usize = 4 * MAX_CONCURRENT_STREAMS as usize;
+const MAX_WAITING: usize = 4 * MAX_CONCURRENT_STREAMS as usize;
 
 /// Spawns the streams of one connection, each so that it can be cut off without its connection.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Streams {
 #[derive(Default)]
 struct Queue {
     /// The number of streams that were spawned and not polled yet.
-    beginning: usize,
+    starting: usize,
     /// The other streams. As long as there are any, some are starting.
     waiting: VecDeque<BoxFuture<'static, ()>>,
 }
@@ -61,20 +61,20 @@ where
 {
     fn execute(&self, stream: F) {
         let mut queue = self.queue();
-        if queue.waiting.len() >= WAITING {
+        if queue.waiting.len() >= MAX_WAITING {
             return self.close.notify_one();
         }
-        let turn = Turn(self.clone());
+        let permit = StartPermit(self.clone());
         let task = async move {
             let mut stream = pin!(cuttable(Arc::default(), stream));
             let begun = futures::poll!(&mut stream);
-            drop(turn);
+            drop(permit);
             if begun.is_pending() {
                 stream.await;
             }
         };
-        if queue.beginning < BEGINNING {
-            queue.beginning += 1;
+        if queue.starting < MAX_STARTING {
+            queue.starting += 1;
             drop(queue);
             tokio::spawn(task);
         } else {
@@ -84,15 +84,15 @@ where
 }
 
 /// The permit of a stream to start, which is passed to the next one when it is dropped.
-struct Turn(Streams);
+struct StartPermit(Streams);
 
-impl Drop for Turn {
+impl Drop for StartPermit {
     fn drop(&mut self) {
         let next = {
             let mut queue = self.0.queue();
             let next = queue.waiting.pop_front();
             if next.is_none() {
-                queue.beginning -= 1;
+                queue.starting -= 1;
             }
             next
         };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_have_their_turn_between_the_streams_of_a_packet() {
+    async fn other_tasks_run_between_the_streams_of_a_packet() {
         const MANY: usize = 100;
         let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..MANY {
@@ -132,37 +132,37 @@ mod tests {
         }
         let seen = begun.clone();
         let other = tokio::spawn(async move { seen.load(Ordering::SeqCst) });
-        assert_eq!(other.await.expect("no panic"), BEGINNING);
+        assert_eq!(other.await.expect("no panic"), MAX_STARTING);
         until(&begun, MANY).await;
     }
 
     #[tokio::test]
-    async fn a_stream_that_panics_passes_its_turn_on() {
+    async fn a_stream_that_panics_passes_its_permit_on() {
         let (streams, begun) = (Streams::new(Arc::default()), Arc::new(AtomicUsize::new(0)));
-        for i in 0..2 * BEGINNING {
+        for i in 0..2 * MAX_STARTING {
             let begun = begun.clone();
             streams.execute(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
-                assert!(i >= BEGINNING, "this one panics");
+                assert!(i >= MAX_STARTING, "this one panics");
             });
         }
-        until(&begun, 2 * BEGINNING).await;
+        until(&begun, 2 * MAX_STARTING).await;
         tokio::task::yield_now().await;
-        assert_eq!(streams.queue().beginning, 0);
+        assert_eq!(streams.queue().starting, 0);
     }
 
     #[tokio::test]
-    async fn a_connection_of_which_too_many_wait_is_closed() {
+    async fn a_connection_with_too_many_waiting_streams_is_closed() {
         let close = Arc::new(Notify::new());
         let streams = Streams::new(close.clone());
         let execute_many = |many: usize| (0..many).for_each(|_| streams.execute(pending::<()>()));
-        execute_many(BEGINNING + WAITING);
+        execute_many(MAX_STARTING + MAX_WAITING);
         assert_eq!(close.notified().now_or_never(), None);
         execute_many(1000);
-        assert_eq!(streams.queue().waiting.len(), WAITING, "what is more is dropped");
+        assert_eq!(streams.queue().waiting.len(), MAX_WAITING, "what is more is dropped");
         assert_eq!(close.notified().now_or_never(), Some(()));
         // The waiting streams continue to be processed.
-        while streams.queue().beginning > 0 {
+        while streams.queue().starting > 0 {
             tokio::task::yield_now().await;
         }
         assert!(streams.queue().waiting.is_empty());
@@ -174,7 +174,7 @@ mod tests {
         let held = Arc::new(());
         let streams = runtime.block_on(async {
             let streams = Streams::new(Arc::default());
-            for _ in 0..2 * BEGINNING {
+            for _ in 0..2 * MAX_STARTING {
                 let held = held.clone();
                 streams.execute(pending::<()>().map(|()| drop(held)));
             }

@@ -66,12 +66,12 @@ struct State {
     /// The latest time for its end; None for watches.
     deadline: Option<Instant>,
     /// The memory that the response may hold besides the chunk that was passed on, in bytes.
-    unsent: AtomicUsize,
+    held_bytes: AtomicUsize,
     /// The rest of a stream's chunk that no other response shares, in bytes.
     chunk: AtomicUsize,
     /// The time from the beginning until the last chunk was passed on, in milliseconds plus one; 0
     /// while the connection waits for the next chunk.
-    handed_out: AtomicU64,
+    chunk_sent_at: AtomicU64,
     cut: Arc<Notify>,
 }
 
@@ -79,16 +79,16 @@ impl Transfers {
     /// Begins the transfer of a response, if the task that writes it can be cut off: see
     /// [`cuttable`].
     ///
-    /// - `unsent`: the memory that the response may hold, in bytes.
+    /// - `held_bytes`: the memory that the response may hold, in bytes.
     /// - `deadline`: the latest time for its end; None for watches.
-    pub fn begin(self: &Arc<Transfers>, unsent: usize, deadline: Option<Instant>) -> Option<Transfer> {
+    pub fn begin(self: &Arc<Transfers>, held_bytes: usize, deadline: Option<Instant>) -> Option<Transfer> {
         let cut = CUT.try_with(Arc::clone).ok()?;
         let state = Arc::new(State {
             began: Instant::now(),
             deadline,
-            unsent: AtomicUsize::new(unsent),
+            held_bytes: AtomicUsize::new(held_bytes),
             chunk: AtomicUsize::new(0),
-            handed_out: AtomicU64::new(0),
+            chunk_sent_at: AtomicU64::new(0),
             cut,
         });
         let mut states = self.lock();
@@ -104,12 +104,12 @@ impl Transfers {
         let mut stalled: Vec<(Duration, Arc<State>)> = Vec::new();
         let mut cut = 0;
         for state in self.lock().by_id.values() {
-            let stood_still = state.stood_still(now);
+            let stalled_for = state.stalled_for(now);
             let overdue = state.deadline.is_some_and(|deadline| deadline < now);
-            if overdue || stood_still.is_some_and(|time| time >= STALL_TIMEOUT) {
+            if overdue || stalled_for.is_some_and(|time| time >= STALL_TIMEOUT) {
                 state.cut.notify_one();
                 cut += 1;
-            } else if let Some(time) = stood_still.filter(|time| *time >= STALLED) {
+            } else if let Some(time) = stalled_for.filter(|time| *time >= STALLED) {
                 stalled.push((time, state.clone()));
             }
         }
@@ -133,16 +133,16 @@ impl Transfers {
 
 impl State {
     fn held(&self) -> usize {
-        self.unsent.load(Ordering::Relaxed).saturating_add(self.chunk.load(Ordering::Relaxed))
+        self.held_bytes.load(Ordering::Relaxed).saturating_add(self.chunk.load(Ordering::Relaxed))
     }
 
     /// Returns the time since a chunk was passed on, if it has not been sent yet.
-    fn stood_still(&self, now: Instant) -> Option<Duration> {
-        match self.handed_out.load(Ordering::Relaxed) {
+    fn stalled_for(&self, now: Instant) -> Option<Duration> {
+        match self.chunk_sent_at.load(Ordering::Relaxed) {
             0 => None,
             millis => {
-                let handed_out = self.began + Duration::from_millis(millis - 1);
-                Some(now.saturating_duration_since(handed_out))
+                let chunk_sent_at = self.began + Duration::from_millis(millis - 1);
+                Some(now.saturating_duration_since(chunk_sent_at))
             }
         }
     }
@@ -150,12 +150,12 @@ impl State {
 
 impl Transfer {
     /// Records that a chunk was passed to the connection.
-    pub fn handed_out(&self, bytes: usize) {
+    pub fn chunk_sent(&self, bytes: usize) {
         let millis = u64::try_from(self.state.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.state.handed_out.store(millis + 1, Ordering::Relaxed);
-        let less = |unsent: usize| Some(unsent.saturating_sub(bytes));
+        self.state.chunk_sent_at.store(millis + 1, Ordering::Relaxed);
+        let less = |held_bytes: usize| Some(held_bytes.saturating_sub(bytes));
         // There is always a new value, so this does not fail.
-        let _ = self.state.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.state.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Records the remaining bytes of a chunk that only this response holds.
@@ -165,7 +165,7 @@ impl Transfer {
 
     /// Records that the connection waits for the next chunk.
     pub fn waits(&self) {
-        self.state.handed_out.store(0, Ordering::Relaxed);
+        self.state.chunk_sent_at.store(0, Ordering::Relaxed);
     }
 }
 
@@ -197,12 +197,12 @@ mod tests {
     #[tokio::test]
     async fn transfers_that_stand_still_are_cut_off() {
         let transfers = Arc::new(Transfers::default());
-        let begin = |unsent, deadline: Option<Duration>| {
-            transfers.begin(unsent, deadline.map(|time| Instant::now() + time))
+        let begin = |held_bytes, deadline: Option<Duration>| {
+            transfers.begin(held_bytes, deadline.map(|time| Instant::now() + time))
         };
-        let handed = |unsent, deadline| {
-            let transfer = begin(unsent, deadline)?;
-            transfer.handed_out(1);
+        let handed = |held_bytes, deadline| {
+            let transfer = begin(held_bytes, deadline)?;
+            transfer.chunk_sent(1);
             Some(transfer)
         };
         let seconds = Duration::from_secs;

@@ -32,7 +32,7 @@ impl Call<'_> {
         let route = self.route()?;
         if let Some(connection) = route.connection() {
             let response = Box::pin(self.connect(&route, connection)).await?;
-            return Ok(response.map(|body| body.keep(self.lasting)));
+            return Ok(response.map(|body| body.release_when_sent(self.lasting)));
         }
         let verb = self.verb(&route)?;
         if self.is_linearizable(verb) {
@@ -371,7 +371,7 @@ impl Call<'_> {
             Format::Json | Format::Yaml => "application/json",
         };
         let mut response = respond::plain(200, media_type, Bytes::new());
-        *response.body_mut() = Body::stream(chunks).holding(held);
+        *response.body_mut() = Body::stream(chunks).with_initial_memory(held);
         Ok(response)
     }
 }

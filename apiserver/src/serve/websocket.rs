@@ -366,7 +366,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_client_sends_is_discarded_until_it_closes() {
         let kept = Arc::new(());
-        let body = Body::stream(stream::pending()).keep(kept.clone());
+        let body = Body::stream(stream::pending()).release_when_sent(kept.clone());
         let (mut client, info) = serve(body, 1 << 16).await;
         client.send(Message::text("ignored")).await.expect("sent");
         client.send(Message::Ping(Bytes::from_static(b"?"))).await.expect("sent");

@@ -51,7 +51,7 @@ pub struct ClientManager {
     resolver: Option<Box<dyn ServiceResolver>>,
     /// The certificate that the front proxy presents to aggregated API servers.
     front_proxy: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    moved: Moved,
+    taken_over: TakenOverServers,
     clients: Mutex<HashMap<ClientKey, HttpClient>>,
 }
 
@@ -66,12 +66,12 @@ pub struct OwnServer {
 /// The servers whose objects this server has taken over, such as the original of a fork. URLs in
 /// those objects refer to this server if they name one of them.
 #[derive(Default)]
-struct Moved {
+struct TakenOverServers {
     from: Vec<SocketAddr>,
     to: Option<OwnServer>,
 }
 
-impl Moved {
+impl TakenOverServers {
     /// Returns this server, if a URL names one of the others.
     fn to(&self, target: &Target) -> Option<&OwnServer> {
         let is_of_this_machine = |address: IpAddr| address.is_loopback() || address.is_unspecified();
@@ -108,7 +108,7 @@ pub struct Post<'a> {
     /// The time limit for the whole response.
     pub timeout: Duration,
     /// Whether the timeout is sent to the server.
-    pub tells_timeout: bool,
+    pub sends_timeout: bool,
     /// The largest size of a response, in bytes.
     pub limit: usize,
 }
@@ -133,8 +133,8 @@ impl ClientManager {
     /// Sets the addresses of the servers whose objects this server has taken over: a webhook's URL
     /// that names one of them refers to this server.
     #[must_use]
-    pub fn with_moved(mut self, from: Vec<SocketAddr>, to: OwnServer) -> ClientManager {
-        self.moved = Moved { from, to: Some(to) };
+    pub fn with_taken_over_servers(mut self, from: Vec<SocketAddr>, to: OwnServer) -> ClientManager {
+        self.taken_over = TakenOverServers { from, to: Some(to) };
         self
     }
 
@@ -144,7 +144,7 @@ impl ClientManager {
     /// See [`CallError`].
     pub async fn post(&self, call: Post<'_>, cluster: &dyn Cluster) -> Result<Bytes, CallError> {
         let target = call.config.target()?;
-        let seconds = call.tells_timeout.then(|| call.timeout.as_secs_f64().ceil() as u64);
+        let seconds = call.sends_timeout.then(|| call.timeout.as_secs_f64().ceil() as u64);
         let url = target.url(seconds);
         let transport = |cause| CallError::Transport { url: url.clone(), cause };
         let client = self.client(call.config, &target, cluster)?.map_err(transport)?;
@@ -178,7 +178,7 @@ impl ClientManager {
         cluster: &dyn Cluster,
     ) -> Result<Result<HttpClient, TransportError>, ConfigError> {
         let mut tls = config.tls.clone();
-        let destination = match (&config.service, self.moved.to(target)) {
+        let destination = match (&config.service, self.taken_over.to(target)) {
             (Some(service), _) => self.resolve(service, cluster),
             (None, Some(own)) => {
                 tls = tls.trusting(&own.ca_pem);

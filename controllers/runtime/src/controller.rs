@@ -34,20 +34,20 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// The name of the controller in kube-controller-manager.
     const NAME: &'static str;
     /// The name of its queue in the metrics.
-    const QUEUE: &'static str;
+    const QUEUE_NAME: &'static str;
     /// The number of keys that are reconciled concurrently.
     const WORKERS: usize = 5;
     /// The backoff after a first error.
     const FIRST_RETRY: Duration = FIRST_RETRY;
     /// The longest backoff after an error.
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
-    /// After how many errors in a row a key is dropped until a source enqueues it again.
-    const MOST_RETRIES: u32 = u32::MAX;
+    /// The number of consecutive errors after which a key is dropped until a source enqueues it again.
+    const MAX_RETRIES: u32 = u32::MAX;
     /// The pause of a key after a reconciliation, as a multiple of its longest step, so that a key
     /// takes at most a fifth of a processor. An object with many dependents gets an event for each
     /// change of each, and each reconciliation reads all of them. 0 for a controller with one key
     /// for all objects.
-    const REST: u32 = 4;
+    const PAUSE_FACTOR: u32 = 4;
     /// The keys in its queue.
     type Key: Key;
 
@@ -79,7 +79,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
 /// If the controller does; [`super::supervise`] restarts it.
 pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce() + Send) {
     let retries = [C::FIRST_RETRY, C::LONGEST_RETRY];
-    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE), retries);
+    let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE_NAME), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);
     let client = context.unrecorded.clone();
@@ -95,8 +95,8 @@ pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: im
 /// instead of for each controller.
 trait ErasedController<K>: Send + Sync {
     fn name(&self) -> &'static str;
-    fn most_retries(&self) -> u32;
-    fn rest(&self) -> u32;
+    fn max_retries(&self) -> u32;
+    fn pause_factor(&self) -> u32;
     fn reconcile<'a>(&'a self, key: &'a K, ctx: &'a ReconcileContext)
     -> BoxFuture<'a, Result<Action, Error>>;
     fn on_stale_cache(&self, group: &str, resource: &str);
@@ -107,12 +107,12 @@ impl<C: Controller> ErasedController<C::Key> for C {
         C::NAME
     }
 
-    fn most_retries(&self) -> u32 {
-        C::MOST_RETRIES
+    fn max_retries(&self) -> u32 {
+        C::MAX_RETRIES
     }
 
-    fn rest(&self) -> u32 {
-        C::REST
+    fn pause_factor(&self) -> u32 {
+        C::PAUSE_FACTOR
     }
 
     fn reconcile<'a>(
@@ -168,7 +168,7 @@ impl<K: Key> Reconciler<K> {
                     queue.add_after(key.clone(), delay);
                 }
             }
-            Err(error) if queue.failures(&key) >= controller.most_retries() => {
+            Err(error) if queue.failures(&key) >= controller.max_retries() => {
                 tracing::info!(controller = controller.name(), %key, %error, "dropped after too many errors");
                 queue.forget(&key);
             }
@@ -177,19 +177,19 @@ impl<K: Key> Reconciler<K> {
                 queue.retry(key.clone());
             }
         }
-        queue.done_and_rest(&key, rest_after(longest, controller.rest()));
+        queue.done_and_pause(&key, pause_after(longest, controller.pause_factor()));
     }
 }
 
 /// The shortest pause: a shorter one is not worth a timer.
-const SHORTEST_REST: Duration = Duration::from_millis(5);
-const LONGEST_REST: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// Returns the pause of a key after a reconciliation whose longest step took this time: see
-/// [`Controller::REST`].
-fn rest_after(longest: Duration, rest: u32) -> Duration {
-    let rest = longest.saturating_mul(rest);
-    if rest < SHORTEST_REST { Duration::ZERO } else { rest.min(LONGEST_REST) }
+/// [`Controller::PAUSE_FACTOR`].
+fn pause_after(longest: Duration, factor: u32) -> Duration {
+    let pause = longest.saturating_mul(factor);
+    if pause < MIN_PAUSE { Duration::ZERO } else { pause.min(MAX_PAUSE) }
 }
 
 /// Returns the output of a future, and the processor time of the longest of its steps: from one
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_key_rests_by_its_longest_step() {
+    async fn the_pause_of_a_key_follows_from_its_longest_step() {
         let work = async {
             for millis in [1, 10, 1] {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -266,13 +266,13 @@ mod tests {
         let (output, longest) = measured(Box::pin(work)).await;
         assert_eq!(output, 7);
         assert!((10..100).contains(&longest.as_millis()), "{longest:?}");
-        for (longest, rest) in [(0, 0), (1_200, 0), (1_300, 5_200), (10_000, 40_000), (500_000, 100_000)] {
+        for (longest, pause) in [(0, 0), (1_200, 0), (1_300, 5_200), (10_000, 40_000), (500_000, 100_000)] {
             assert_eq!(
-                rest_after(Duration::from_micros(longest), 4),
-                Duration::from_micros(rest),
+                pause_after(Duration::from_micros(longest), 4),
+                Duration::from_micros(pause),
                 "{longest}"
             );
-            assert_eq!(rest_after(Duration::from_micros(longest), 0), Duration::ZERO, "{longest}");
+            assert_eq!(pause_after(Duration::from_micros(longest), 0), Duration::ZERO, "{longest}");
         }
     }
 }

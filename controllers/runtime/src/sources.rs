@@ -52,7 +52,7 @@ impl<K: Key> Sources<K> {
     }
 
     /// Runs a task that adds keys, concurrently with the workers.
-    pub fn beside<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
+    pub fn spawn<F>(&mut self, task: impl FnOnce(Queue<K>) -> F) -> &mut Sources<K>
     where
         F: Future<Output = ()> + Send + 'static,
     {

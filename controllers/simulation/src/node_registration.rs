@@ -84,7 +84,7 @@ impl Initialize<Settings> for NodeRegistration {
 
 impl Controller for NodeRegistration {
     const NAME: &'static str = "simulated-nodes";
-    const QUEUE: &'static str = "simulated_nodes";
+    const QUEUE_NAME: &'static str = "simulated_nodes";
     /// The name of a node.
     type Key = String;
 

@@ -44,7 +44,7 @@ impl Initialize<Settings> for BootstrapSigner {
 
 impl Controller for BootstrapSigner {
     const NAME: &'static str = "bootstrap-signer-controller";
-    const QUEUE: &'static str = "bootstrap_signer_queue";
+    const QUEUE_NAME: &'static str = "bootstrap_signer_queue";
     const WORKERS: usize = 1;
     type Key = NamespacedName;
 

@@ -53,7 +53,7 @@ const ANY: Recognizer =
 
 impl Controller for CertificateSigningRequestApprover {
     const NAME: &'static str = "certificatesigningrequest-approving-controller";
-    const QUEUE: &'static str = "certificate";
+    const QUEUE_NAME: &'static str = "certificate";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -37,7 +37,7 @@ impl Initialize<Settings> for CertificateSigningRequestCleaner {
 
 impl Controller for CertificateSigningRequestCleaner {
     const NAME: &'static str = "certificatesigningrequest-cleaner-controller";
-    const QUEUE: &'static str = "certificatesigningrequest_cleaner";
+    const QUEUE_NAME: &'static str = "certificatesigningrequest_cleaner";
     const WORKERS: usize = 1;
     /// There is one: all requests.
     type Key = &'static str;

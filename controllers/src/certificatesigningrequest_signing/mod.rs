@@ -40,7 +40,7 @@ impl Initialize<Settings> for CertificateSigningRequestSigner {
 
 impl Controller for CertificateSigningRequestSigner {
     const NAME: &'static str = "certificatesigningrequest-signing-controller";
-    const QUEUE: &'static str = "certificate";
+    const QUEUE_NAME: &'static str = "certificate";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

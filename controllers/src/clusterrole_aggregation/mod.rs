@@ -34,7 +34,7 @@ impl Initialize<Settings> for ClusterRoleAggregationController {
 
 impl Controller for ClusterRoleAggregationController {
     const NAME: &'static str = MANAGER;
-    const QUEUE: &'static str = "ClusterRoleAggregator";
+    const QUEUE_NAME: &'static str = "ClusterRoleAggregator";
     /// The name of a ClusterRole.
     type Key = String;
 

@@ -85,7 +85,7 @@ impl Initialize<Settings> for CronJobController {
 
 impl Controller for CronJobController {
     const NAME: &'static str = "cronjob-controller";
-    const QUEUE: &'static str = "cronjob";
+    const QUEUE_NAME: &'static str = "cronjob";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

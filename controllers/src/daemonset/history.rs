@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coracle_kinds::controller_revision::daemon_set::HASH_LABEL;
-use coracle_kinds::controller_revision::{self, holds};
+use coracle_kinds::controller_revision::{self, contains_template};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
 
@@ -24,7 +24,7 @@ impl History {
         let Some(spec) = &set.spec else { return History::default() };
         controller_revision::sort(&mut revisions);
         let (mut current, old): (Vec<_>, Vec<_>) =
-            revisions.into_iter().partition(|revision| holds(revision, &spec.template));
+            revisions.into_iter().partition(|revision| contains_template(revision, &spec.template));
         current.reverse();
         History { current, old }
     }

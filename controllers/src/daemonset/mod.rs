@@ -74,7 +74,7 @@ impl Initialize<Settings> for DaemonSetController {
 
 impl Controller for DaemonSetController {
     const NAME: &'static str = "daemonset-controller";
-    const QUEUE: &'static str = "daemonset";
+    const QUEUE_NAME: &'static str = "daemonset";
     const WORKERS: usize = 2;
     type Key = NamespacedName;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::controller_ref::{candidates, claim_objects};
 use coracle_controller_runtime::{Error, ReconcileContext, ignore_not_found, uid_precondition};
+use coracle_kinds::controller_revision::contains_template;
 use coracle_kinds::controller_revision::daemon_set::{HASH_LABEL, new_revision};
-use coracle_kinds::controller_revision::holds;
 use coracle_object_meta::selector_matches;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::Pod;
@@ -89,7 +89,7 @@ impl DaemonSetController {
                     return Err(kube::Error::Api(status).into());
                 };
                 let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
-                if !holds(&taken, &template) {
+                if !contains_template(&taken, &template) {
                     return self.count_collision(set, ctx).await;
                 }
                 ctx.await_observed(&self.revisions, &taken);

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use super::conditions::{self, PROGRESSING, condition};
 use super::history::{self, Rollback};
-use super::replica_sets::{ReplicaSets, Resize, replicas, wanted};
+use super::replica_sets::{ReplicaSets, Resize, desired_replicas, replicas};
 use super::{DeploymentController, annotations, rolling, status};
 use crate::timers::PROGRESS_DEADLINE;
 
@@ -79,7 +79,7 @@ impl<'a> Executor<'a> {
         let name = resize.set.name_any();
         let mut set = self.changed.remove(&name).unwrap_or_else(|| resize.set.as_ref().clone());
         let (from, to) = (replicas(&set), resize.to);
-        let (desired, max) = (wanted(&self.deployment), rolling::max_replicas(&self.deployment));
+        let (desired, max) = (desired_replicas(&self.deployment), rolling::max_replicas(&self.deployment));
         let is_annotated = annotations::set_sizes(&mut set, desired, max);
         if from == to && !is_annotated {
             return Ok(());

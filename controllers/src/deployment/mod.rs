@@ -71,8 +71,8 @@ impl Initialize<Settings> for DeploymentController {
 
 impl Controller for DeploymentController {
     const NAME: &'static str = "deployment-controller";
-    const QUEUE: &'static str = "deployment";
-    const MOST_RETRIES: u32 = 15;
+    const QUEUE_NAME: &'static str = "deployment";
+    const MAX_RETRIES: u32 = 15;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::replica_sets::{ReplicaSets, Resize, available, replicas, total, wanted};
+use super::replica_sets::{ReplicaSets, Resize, available, desired_replicas, replicas, total};
 use super::rolling::{self, Step, rolling_update};
 use super::scale;
 
@@ -176,7 +176,7 @@ proptest! {
         let before = total(world.sets.all());
         let is_rollout = world.sets.active().count() > 1;
         plan.iter().for_each(|resize| world.resize(resize));
-        let allowed = if wanted(&world.deployment) == 0 { 0 } else { rolling::max_replicas(&world.deployment) };
+        let allowed = if desired_replicas(&world.deployment) == 0 { 0 } else { rolling::max_replicas(&world.deployment) };
         if is_rollout {
             prop_assert!(total(world.sets.all()) <= allowed.max(before));
         }

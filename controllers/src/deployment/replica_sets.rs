@@ -95,7 +95,7 @@ impl Resize {
 }
 
 /// Returns the desired number of pods of a Deployment.
-pub(super) fn wanted(deployment: &Deployment) -> i32 {
+pub(super) fn desired_replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 

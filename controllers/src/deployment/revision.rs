@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use super::annotations::{self, REVISION};
 use super::conditions::{self, PROGRESSING, condition};
 use super::executor::Executor;
-use super::replica_sets::{ReplicaSets, replicas, wanted};
+use super::replica_sets::{ReplicaSets, desired_replicas, replicas};
 use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
 
@@ -162,7 +162,7 @@ fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -
     let mut new = ReplicaSet { metadata, spec: Some(spec), status: None };
     annotations::copy(deployment, &mut new);
     annotations::raise_revision(&mut new, revision);
-    annotations::set_sizes(&mut new, wanted(deployment), rolling::max_replicas(deployment));
+    annotations::set_sizes(&mut new, desired_replicas(deployment), rolling::max_replicas(deployment));
     Some(new)
 }
 

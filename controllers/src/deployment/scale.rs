@@ -8,19 +8,20 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::ResourceExt;
 
 use super::annotations::{DESIRED_REPLICAS, MAX_REPLICAS, size};
-use super::replica_sets::{ReplicaSets, Resize, available, replicas, total, wanted};
+use super::replica_sets::{ReplicaSets, Resize, available, desired_replicas, replicas, total};
 use super::rolling::{is_rolling, max_replicas};
 
 /// Returns whether the size of the Deployment differs from the one its ReplicaSets were resized
 /// for.
 pub(super) fn is_scaling_event(deployment: &Deployment, sets: &ReplicaSets) -> bool {
-    sets.active().any(|set| size(set, DESIRED_REPLICAS).is_some_and(|size| size != wanted(deployment)))
+    sets.active()
+        .any(|set| size(set, DESIRED_REPLICAS).is_some_and(|size| size != desired_replicas(deployment)))
 }
 
 /// Returns the sizes that follow from the size of the Deployment. A ReplicaSet may be listed with
 /// the size that it has: then its annotations are out of date.
 pub(super) fn plan(deployment: &Deployment, sets: &ReplicaSets) -> Vec<Resize> {
-    let wanted = wanted(deployment);
+    let desired = desired_replicas(deployment);
     let active: Vec<_> = sets.active().cloned().collect();
     let only = match active.as_slice() {
         [] => sets.new.as_ref().or(sets.old.last()),
@@ -28,22 +29,22 @@ pub(super) fn plan(deployment: &Deployment, sets: &ReplicaSets) -> Vec<Resize> {
         _ => None,
     };
     if let Some(only) = only {
-        return Resize::unless_equal(only, wanted).into_iter().collect();
+        return Resize::unless_equal(only, desired).into_iter().collect();
     }
-    if sets.new.as_ref().is_some_and(|new| is_saturated(new, wanted)) {
+    if sets.new.as_ref().is_some_and(|new| is_saturated(new, desired)) {
         return sets.old_active().map(|set| Resize::new(set, 0)).collect();
     }
     if is_rolling(deployment) { proportional(deployment, active) } else { Vec::new() }
 }
 
-fn is_saturated(new: &ReplicaSet, wanted: i32) -> bool {
-    replicas(new) == wanted && size(new, DESIRED_REPLICAS) == Some(wanted) && available(new) == wanted
+fn is_saturated(new: &ReplicaSet, desired: i32) -> bool {
+    replicas(new) == desired && size(new, DESIRED_REPLICAS) == Some(desired) && available(new) == desired
 }
 
 /// Distributes an increase or decrease over several ReplicaSets in proportion to their sizes; the
 /// remainder of rounding goes to the largest.
 fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Vec<Resize> {
-    let allowed = if wanted(deployment) > 0 { max_replicas(deployment) } else { 0 };
+    let allowed = if desired_replicas(deployment) > 0 { max_replicas(deployment) } else { 0 };
     let to_add = allowed.saturating_sub(total(active.iter()));
     // From the oldest to the youngest.
     active.sort_by_cached_key(|set| (set.metadata.creation_timestamp.clone(), set.name_any()));
@@ -70,7 +71,7 @@ fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Ve
 
 /// Returns the number of pods that a ReplicaSet gains in proportion to the total.
 fn share(deployment: &Deployment, set: &ReplicaSet) -> i32 {
-    if wanted(deployment) == 0 {
+    if desired_replicas(deployment) == 0 {
         return -replicas(set);
     }
     let stored = deployment.status.as_ref().and_then(|status| status.replicas);

@@ -79,7 +79,7 @@ impl Initialize<Settings> for DisruptionController {
 
 impl Controller for DisruptionController {
     const NAME: &'static str = "disruption-controller";
-    const QUEUE: &'static str = "disruption";
+    const QUEUE_NAME: &'static str = "disruption";
     type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {

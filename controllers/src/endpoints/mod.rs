@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use kube::api::DeleteParams;
 
 use crate::service_endpoints::LEADER;
-use crate::service_endpoints::pace::Pace;
+use crate::service_endpoints::rate_limit::RateLimit;
 use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::trigger_time::TriggerTimeTracker;
 use crate::settings::{Context, Settings};
@@ -29,7 +29,7 @@ use plan::plan;
 pub struct EndpointsController {
     recorder: Recorder,
     trigger_times: TriggerTimeTracker,
-    pace: Pace,
+    rate_limit: RateLimit,
     services: Arc<Cache<Service>>,
     pods: Arc<Cache<Pod>>,
     endpoints: Arc<Cache<Endpoints>>,
@@ -40,7 +40,7 @@ impl Initialize<Settings> for EndpointsController {
         EndpointsController {
             recorder: context.recorder("endpoint-controller"),
             trigger_times: TriggerTimeTracker::default(),
-            pace: Pace::new(context.clock.clone()),
+            rate_limit: RateLimit::new(context.clock.clone()),
             services: context.cache(),
             pods: context.cache(),
             endpoints: context.cache(),
@@ -50,9 +50,9 @@ impl Initialize<Settings> for EndpointsController {
 
 impl Controller for EndpointsController {
     const NAME: &'static str = "endpoints-controller";
-    const QUEUE: &'static str = "endpoint";
+    const QUEUE_NAME: &'static str = "endpoint";
     const FIRST_RETRY: Duration = Duration::from_secs(1);
-    const MOST_RETRIES: u32 = 15;
+    const MAX_RETRIES: u32 = 15;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
@@ -64,7 +64,7 @@ impl Controller for EndpointsController {
             })
             .on_each_if(&self.endpoints, |change| change.new.is_none())
             // Their Services may have been deleted while no controller ran.
-            .beside(move |queue| async move {
+            .spawn(move |queue| async move {
                 at_start.synced().await;
                 let found = at_start.all();
                 let of_services = found.iter().filter(|e| annotation(&e.metadata, LEADER).is_none());
@@ -77,7 +77,7 @@ impl Controller for EndpointsController {
         let api = ctx.api(&self.endpoints);
         let Some(service) = self.services.get(name) else {
             self.trigger_times.forget(name);
-            self.pace.forget(name);
+            self.rate_limit.forget(name);
             // The Endpoints of a Service that does not exist.
             if let Some(leftover) = self.endpoints.get(name) {
                 ignore_not_found(api.delete(&leftover, &DeleteParams::default()).await)?;
@@ -87,7 +87,7 @@ impl Controller for EndpointsController {
         if selector(&service).is_none() {
             return Ok(Action::AwaitChange);
         }
-        if let Some(delay) = self.pace.delay(name) {
+        if let Some(delay) = self.rate_limit.delay(name) {
             return Ok(Action::Requeue(ENDPOINTS_RATE.after(delay)));
         }
         let pods = pods_of(&service, &self.pods);
@@ -96,7 +96,7 @@ impl Controller for EndpointsController {
         let Some(wanted) = plan(&service, &pods, current.as_deref(), trigger_time) else {
             return Ok(Action::AwaitChange);
         };
-        self.pace.spend(name, 1);
+        self.rate_limit.spend(name, 1);
         let written = match &current {
             Some(_) => api.replace(&wanted).await,
             None => api.create(&wanted).await,

@@ -10,7 +10,7 @@
 //!    (`topology.rs`);
 //! 4. slices are created, updated and deleted (`service_endpoints::slices`).
 //!
-//! The writes of a Service with many endpoints are limited (`service_endpoints::pace`): changes in
+//! The writes of a Service with many endpoints are limited (`service_endpoints::rate_limit`): changes in
 //! the meantime are written together.
 
 mod endpoint;
@@ -31,7 +31,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::service_endpoints::LAST_CHANGE_TRIGGER_TIME;
-use crate::service_endpoints::pace::Pace;
+use crate::service_endpoints::rate_limit::RateLimit;
 use crate::service_endpoints::selection::{pods_of, selector, services_of};
 use crate::service_endpoints::slices::{SliceChanges, SliceWriter, foreign_changes, slices_of};
 use crate::service_endpoints::trigger_time::{TriggerTimeTracker, format};
@@ -53,7 +53,7 @@ pub struct EndpointSliceController {
     writer: SliceWriter,
     metrics: Metrics,
     trigger_times: TriggerTimeTracker,
-    pace: Pace,
+    rate_limit: RateLimit,
     populated_hints: Mutex<PopulatedHints>,
     services: Arc<Cache<Service>>,
     pods: Arc<Cache<Pod>>,
@@ -68,7 +68,7 @@ impl Initialize<Settings> for EndpointSliceController {
             writer: SliceWriter { slices: context.cache(), changes: metrics.changes.clone() },
             metrics,
             trigger_times: TriggerTimeTracker::default(),
-            pace: Pace::new(context.clock.clone()),
+            rate_limit: RateLimit::new(context.clock.clone()),
             populated_hints: Mutex::default(),
             services: context.cache(),
             pods: context.cache(),
@@ -79,9 +79,9 @@ impl Initialize<Settings> for EndpointSliceController {
 
 impl Controller for EndpointSliceController {
     const NAME: &'static str = "endpointslice-controller";
-    const QUEUE: &'static str = "endpoint_slice";
+    const QUEUE_NAME: &'static str = "endpoint_slice";
     const FIRST_RETRY: Duration = Duration::from_secs(1);
-    const MOST_RETRIES: u32 = 15;
+    const MAX_RETRIES: u32 = 15;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
@@ -109,7 +109,7 @@ impl Controller for EndpointSliceController {
         let Some(service) = self.services.get(name) else {
             // The slices are collected.
             self.trigger_times.forget(name);
-            self.pace.forget(name);
+            self.rate_limit.forget(name);
             self.metrics.gauges.set(name, None);
             self.populated_hints().retain(|(service, _), _| service != name);
             return Ok(Action::AwaitChange);
@@ -117,7 +117,7 @@ impl Controller for EndpointSliceController {
         if selector(&service).is_none() {
             return Ok(Action::AwaitChange);
         }
-        if let Some(delay) = self.pace.delay(name) {
+        if let Some(delay) = self.rate_limit.delay(name) {
             return Ok(Action::Requeue(ENDPOINTS_RATE.after(delay)));
         }
         let synced = self.reconcile_service(name, &service, ctx).await;
@@ -147,7 +147,7 @@ impl EndpointSliceController {
             let distribution = TrafficDistribution::of(service);
             self.metrics.changed(topology::is_enabled(service), distribution, writes);
         }
-        self.pace.spend(name, writes);
+        self.rate_limit.spend(name, writes);
         let annotations = BTreeMap::from([(LAST_CHANGE_TRIGGER_TIME, trigger_time.map(format))]);
         for changes in changes {
             let applied = self.writer.apply(service, changes, &annotations, ctx).await;

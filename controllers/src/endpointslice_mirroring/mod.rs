@@ -59,10 +59,10 @@ impl Initialize<Settings> for EndpointSliceMirroringController {
 
 impl Controller for EndpointSliceMirroringController {
     const NAME: &'static str = "endpointslice-mirroring-controller";
-    const QUEUE: &'static str = "endpoint_slice_mirroring";
+    const QUEUE_NAME: &'static str = "endpoint_slice_mirroring";
     const FIRST_RETRY: Duration = Duration::from_secs(1);
     const LONGEST_RETRY: Duration = Duration::from_secs(100);
-    const MOST_RETRIES: u32 = 15;
+    const MAX_RETRIES: u32 = 15;
     /// The name of the Service and its Endpoints.
     type Key = NamespacedName;
 

@@ -43,7 +43,7 @@ impl Initialize<Settings> for EphemeralVolumeController {
 
 impl Controller for EphemeralVolumeController {
     const NAME: &'static str = "ephemeral-volume-controller";
-    const QUEUE: &'static str = "ephemeral_volume";
+    const QUEUE_NAME: &'static str = "ephemeral_volume";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -6,7 +6,7 @@ use super::graph::{Owner, Phase, Uid};
 
 /// The state of an owner on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum OwnerState {
     /// It does not exist, or is another object of the same name.
     Dangling,
     /// It is terminating and waits for its dependents (foreground deletion).
@@ -15,9 +15,9 @@ pub enum Standing {
     Solid,
 }
 
-impl Standing {
-    pub fn of(owner: Phase) -> Standing {
-        if owner.is_deleting_dependents() { Standing::Waiting } else { Standing::Solid }
+impl OwnerState {
+    pub fn of(owner: Phase) -> OwnerState {
+        if owner.is_deleting_dependents() { OwnerState::Waiting } else { OwnerState::Solid }
     }
 }
 
@@ -46,23 +46,23 @@ pub enum Plan {
 pub struct Dependents {
     pub any: bool,
     /// Whether a dependent waits for its own dependents: it may wait for this object.
-    pub any_waits: bool,
+    pub any_deleting_dependents: bool,
 }
 
 /// Decides about an object that is not terminating by itself.
-pub fn plan(phase: Phase, owners: &[(Owner, Standing)], dependents: Dependents) -> Plan {
-    let with = |standing| owners.iter().filter(move |(_, s)| *s == standing);
-    let any = |standing| with(standing).next().is_some();
+pub fn plan(phase: Phase, owners: &[(Owner, OwnerState)], dependents: Dependents) -> Plan {
+    let with = |state| owners.iter().filter(move |(_, s)| *s == state);
+    let any = |state| with(state).next().is_some();
     if owners.is_empty() {
         return Plan::Keep;
     }
-    if any(Standing::Solid) {
-        let others = with(Standing::Dangling).chain(with(Standing::Waiting));
+    if any(OwnerState::Solid) {
+        let others = with(OwnerState::Dangling).chain(with(OwnerState::Waiting));
         let others: Vec<Uid> = others.map(|(owner, _)| owner.uid.clone()).collect();
         return if others.is_empty() { Plan::Keep } else { Plan::Release(others) };
     }
-    if any(Standing::Waiting) && dependents.any {
-        return Plan::Delete { policy: Policy::Foreground, unblocked: dependents.any_waits };
+    if any(OwnerState::Waiting) && dependents.any {
+        return Plan::Delete { policy: Policy::Foreground, unblocked: dependents.any_deleting_dependents };
     }
     let policy = match phase {
         Phase { orphans: true, .. } => Policy::Orphan,
@@ -75,13 +75,13 @@ pub fn plan(phase: Phase, owners: &[(Owner, Standing)], dependents: Dependents) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Standing::{Dangling, Solid, Waiting};
+    use OwnerState::{Dangling, Solid, Waiting};
 
     #[test]
     fn plans() {
         let none = Dependents::default();
-        let some = Dependents { any: true, any_waits: false };
-        let circle = Dependents { any: true, any_waits: true };
+        let some = Dependents { any: true, any_deleting_dependents: false };
+        let circle = Dependents { any: true, any_deleting_dependents: true };
         let plain = Phase::default();
         let delete = |policy| Plan::Delete { policy, unblocked: false };
         let release = |uids: &[&str]| Plan::Release(uids.iter().map(|uid| Uid::from(*uid)).collect());
@@ -116,7 +116,7 @@ mod tests {
                 delete(Policy::Foreground),
             ),
         ] {
-            let owners: Vec<(Owner, Standing)> =
+            let owners: Vec<(Owner, OwnerState)> =
                 owners.iter().enumerate().map(|(i, s)| (owner(i), *s)).collect();
             assert_eq!(plan(phase, &owners, dependents), want, "{case}");
         }

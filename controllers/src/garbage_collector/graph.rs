@@ -33,7 +33,7 @@ pub struct Identity {
 impl Identity {
     /// Returns whether a reference has the object's coordinates and uid. A reference has no
     /// namespace.
-    fn is_meant_by(&self, owner: &Owner) -> bool {
+    fn is_referenced_by(&self, owner: &Owner) -> bool {
         self.uid == owner.uid
             && self.name == owner.name
             && self.kind == owner.kind
@@ -307,7 +307,7 @@ impl Graph {
                 }
                 is_doubtful = true;
             } else {
-                is_doubtful = !node.identity.is_meant_by(owner) || (is_elsewhere && !node.is_observed);
+                is_doubtful = !node.identity.is_referenced_by(owner) || (is_elsewhere && !node.is_observed);
             }
         }
         if is_doubtful {
@@ -402,13 +402,13 @@ fn reaches(identity: &Identity, dependent: &Node) -> bool {
 
 /// Returns whether a dependent means an identity by a reference.
 fn agrees(dependent: &Node, identity: &Identity) -> bool {
-    reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_meant_by(owner))
+    reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_referenced_by(owner))
 }
 
 /// Returns a reference of a dependent with the same uid but other coordinates than the identity.
 fn disagreement<'a>(dependent: &'a Node, identity: &Identity) -> Option<&'a Owner> {
     let mut references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
-    references.find(|owner| !reaches(identity, dependent) || !identity.is_meant_by(owner))
+    references.find(|owner| !reaches(identity, dependent) || !identity.is_referenced_by(owner))
 }
 
 /// Returns another identity that dependents have for the uid: the next one in order, or the first

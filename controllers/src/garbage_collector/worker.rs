@@ -12,7 +12,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::json;
 
 use super::Collector;
-use super::attempt::{Dependents, Plan, Policy, Standing, plan};
+use super::attempt::{Dependents, OwnerState, Plan, Policy, plan};
 use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 
 /// The number of dependents of an owner that are released concurrently: a server rejects too many
@@ -26,19 +26,19 @@ enum Outcome {
     Retry,
 }
 
-/// The API through which an identity is accessed.
-enum Place {
+/// The scope of an identity's resource, with the API through which the identity is accessed.
+enum ResourceScope {
     Cluster(Api<DynamicObject>),
     Namespace(Api<DynamicObject>),
     /// A namespaced kind without a namespace: an invalid reference of a cluster-scoped object.
-    Nowhere,
+    Invalid,
 }
 
-impl Place {
+impl ResourceScope {
     fn api(self) -> Option<Api<DynamicObject>> {
         match self {
-            Place::Cluster(api) | Place::Namespace(api) => Some(api),
-            Place::Nowhere => None,
+            ResourceScope::Cluster(api) | ResourceScope::Namespace(api) => Some(api),
+            ResourceScope::Invalid => None,
         }
     }
 }
@@ -75,7 +75,7 @@ impl Collector {
         }) else {
             return Ok(Outcome::Done);
         };
-        let Some(api) = self.place(&identity)?.api() else { return Ok(Outcome::Done) };
+        let Some(api) = self.scope(&identity)?.api() else { return Ok(Outcome::Done) };
         let live = ignore_not_found(api.get_metadata(&identity.name).await)?.map(|object| object.metadata);
         let Some(live) = live.filter(|live| live.uid.as_deref() == Some(uid)) else {
             self.report_absent(identity);
@@ -104,7 +104,7 @@ impl Collector {
         let Some(node) = graph.node(uid) else { return Dependents::default() };
         Dependents {
             any: !node.dependents.is_empty(),
-            any_waits: graph.dependents(node).any(|dependent| dependent.is_deleting_dependents),
+            any_deleting_dependents: graph.dependents(node).any(|dependent| dependent.is_deleting_dependents),
         }
     }
 
@@ -140,36 +140,36 @@ impl Collector {
         &self,
         identity: &Identity,
         live: &ObjectMeta,
-    ) -> Result<Option<Vec<(Owner, Standing)>>, Error> {
+    ) -> Result<Option<Vec<(Owner, OwnerState)>>, Error> {
         let owners = Owner::all(live.owner_references.as_ref());
         let mut classified = Vec::with_capacity(owners.len());
         for owner in owners {
-            let Some(standing) = self.standing(identity, &owner).await? else { return Ok(None) };
-            classified.push((owner, standing));
+            let Some(owner_state) = self.owner_state(identity, &owner).await? else { return Ok(None) };
+            classified.push((owner, owner_state));
         }
         Ok(Some(classified))
     }
 
-    async fn standing(&self, dependent: &Identity, owner: &Owner) -> Result<Option<Standing>, Error> {
-        let beside = owner.identity(dependent.namespace.clone());
+    async fn owner_state(&self, dependent: &Identity, owner: &Owner) -> Result<Option<OwnerState>, Error> {
+        let in_namespace = owner.identity(dependent.namespace.clone());
         let in_cluster = owner.identity("".into());
         {
             let mut graph = self.graph();
-            if graph.is_absent(&in_cluster) || graph.is_absent(&beside) {
-                return Ok(Some(Standing::Dangling));
+            if graph.is_absent(&in_cluster) || graph.is_absent(&in_namespace) {
+                return Ok(Some(OwnerState::Dangling));
             }
         }
-        let (api, identity) = match self.place(&beside)? {
-            Place::Cluster(api) => (api, in_cluster),
-            Place::Namespace(api) => (api, beside),
-            Place::Nowhere => return Ok(None),
+        let (api, identity) = match self.scope(&in_namespace)? {
+            ResourceScope::Cluster(api) => (api, in_cluster),
+            ResourceScope::Namespace(api) => (api, in_namespace),
+            ResourceScope::Invalid => return Ok(None),
         };
         let found = ignore_not_found(api.get_metadata(&owner.name).await)?.map(|object| object.metadata);
         match found.filter(|found| found.uid.as_deref() == Some(&owner.uid)) {
-            Some(found) => Ok(Some(Standing::of(Phase::of(&found)))),
+            Some(found) => Ok(Some(OwnerState::of(Phase::of(&found)))),
             None => {
                 self.graph().mark_absent(identity);
-                Ok(Some(Standing::Dangling))
+                Ok(Some(OwnerState::Dangling))
             }
         }
     }
@@ -183,13 +183,13 @@ impl Collector {
         };
         let owners = std::slice::from_ref(uid);
         let work = dependents.into_iter().map(|dependent| async move {
-            match self.place(&dependent)?.api() {
+            match self.scope(&dependent)?.api() {
                 Some(api) => release(&api, &dependent, owners).await,
                 None => Ok(()),
             }
         });
         stream::iter(work).buffer_unordered(MAX_CONCURRENT).try_collect::<()>().await?;
-        if let Some(api) = self.place(&owner)?.api()
+        if let Some(api) = self.scope(&owner)?.api()
             && let Some(live) = ignore_not_found(api.get_metadata(&owner.name).await)?
         {
             remove_finalizer(&api, &live.metadata, ORPHAN).await?;
@@ -197,7 +197,7 @@ impl Collector {
         Ok(Outcome::Done)
     }
 
-    fn place(&self, identity: &Identity) -> Result<Place, Error> {
+    fn scope(&self, identity: &Identity) -> Result<ResourceScope, Error> {
         let snapshot = self.resources.current();
         let served = snapshot.of_kind(&identity.api_version, &identity.kind).ok_or_else(|| {
             let Identity { api_version, kind, .. } = identity;
@@ -205,9 +205,11 @@ impl Collector {
         })?;
         let (client, resource) = (self.unrecorded.clone(), &served.resource);
         Ok(match (served.namespaced, identity.namespace.is_empty()) {
-            (false, _) => Place::Cluster(Api::all_with(client, resource)),
-            (true, false) => Place::Namespace(Api::namespaced_with(client, &identity.namespace, resource)),
-            (true, true) => Place::Nowhere,
+            (false, _) => ResourceScope::Cluster(Api::all_with(client, resource)),
+            (true, false) => {
+                ResourceScope::Namespace(Api::namespaced_with(client, &identity.namespace, resource))
+            }
+            (true, true) => ResourceScope::Invalid,
         })
     }
 }

@@ -102,7 +102,7 @@ impl Initialize<Settings> for HorizontalPodAutoscalerController {
 
 impl Controller for HorizontalPodAutoscalerController {
     const NAME: &'static str = "horizontal-pod-autoscaler-controller";
-    const QUEUE: &'static str = "horizontalpodautoscaler";
+    const QUEUE_NAME: &'static str = "horizontalpodautoscaler";
     const FIRST_RETRY: Duration = RETRY;
     const LONGEST_RETRY: Duration = RETRY;
     type Key = NamespacedName;

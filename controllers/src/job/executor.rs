@@ -16,9 +16,9 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use super::JobController;
-use super::census::{Observed, uid};
 use super::manage::{Creation, PodAction};
 use super::plan::{Executed, Plan};
+use super::pod_counts::{Observed, uid};
 use super::pods::new_pods;
 use super::tracking::{Tracking, track};
 use super::verdict::{Outcome, Verdict};
@@ -43,7 +43,7 @@ impl Executor<'_> {
         if let Some((reason, message)) = settled.event {
             self.controller.recorder.normal(self.observed.job, reason, message);
         }
-        let tracking = track(self.observed, &plan.census, settled);
+        let tracking = track(self.observed, &plan.pod_counts, settled);
         self.update_tracking(plan, &tracking).await?;
         outcome
     }
@@ -103,7 +103,7 @@ impl Executor<'_> {
             job = self.update_status(job, tracking.status.clone()).await?;
             tracking.handled_by_policy.iter().for_each(|action| metrics.handled_by_policy(action));
         }
-        self.controller.remember_backoff(&job, plan.census.backoff);
+        self.controller.remember_backoff(&job, plan.pod_counts.backoff);
         let outcomes = execute_all(tracking.released.iter().map(|pod| self.release(pod)), CONCURRENT).await;
         let outcome: Result<(), Error> = outcomes.into_iter().collect();
         let stored = job.status.clone().unwrap_or_default();

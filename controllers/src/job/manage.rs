@@ -7,7 +7,7 @@ use coracle_kinds::jobs;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::backoff;
-use super::census::{Census, FailureCounts, Observed, count, failure_counts};
+use super::pod_counts::{FailureCounts, Observed, PodCounts, count, failure_counts};
 use crate::workload::pacing;
 use crate::workload::pod_control::BURST_REPLICAS;
 use crate::workload::ranking::sort_active;
@@ -48,48 +48,51 @@ impl Creation {
 /// Returns the action on the pods of a Job without a verdict.
 ///
 /// Source: kube-controller-manager's `manageJob`.
-pub fn manage(observed: &Observed, census: &Census) -> PodAction {
-    let active = count(census.active.len());
+pub fn manage(observed: &Observed, pod_counts: &PodCounts) -> PodAction {
+    let active = count(pod_counts.active.len());
     if observed.is_suspended() {
-        return removal(observed, census, active);
+        return removal(observed, pod_counts, active);
     }
     let parallelism = observed.spec.parallelism.unwrap_or(1);
     let wanted = match observed.spec.completions {
         // After the first success no pods are created.
-        None if census.succeeded > 0 => active,
+        None if pod_counts.succeeded > 0 => active,
         None => parallelism,
-        Some(completions) => completions.saturating_sub(census.succeeded).min(parallelism).max(0),
+        Some(completions) => completions.saturating_sub(pod_counts.succeeded).min(parallelism).max(0),
     };
-    match removal(observed, census, (active - wanted).max(0)) {
+    match removal(observed, pod_counts, (active - wanted).max(0)) {
         PodAction::Remove(pods) => PodAction::Remove(pods.into_iter().take(BURST_REPLICAS).collect()),
-        _ => creation(observed, census, wanted),
+        _ => creation(observed, pod_counts, wanted),
     }
 }
 
-fn creation(observed: &Observed, census: &Census, wanted: i32) -> PodAction {
-    let held =
-        if observed.replaces_only_failed() { usize::try_from(census.terminating).unwrap_or(0) } else { 0 };
+fn creation(observed: &Observed, pod_counts: &PodCounts, wanted: i32) -> PodAction {
+    let held = if observed.replaces_only_failed() {
+        usize::try_from(pod_counts.terminating).unwrap_or(0)
+    } else {
+        0
+    };
     let wanted = usize::try_from(wanted).unwrap_or(0);
-    let missing = wanted.saturating_sub(census.active.len()).saturating_sub(held).min(BURST_REPLICAS);
-    let missing = missing.min(pacing::allowed_creations(wanted, &census.active));
-    let has_limit_per_index = census.failed_indexes.is_some();
+    let missing = wanted.saturating_sub(pod_counts.active.len()).saturating_sub(held).min(BURST_REPLICAS);
+    let missing = missing.min(pacing::allowed_creations(wanted, &pod_counts.active));
+    let has_limit_per_index = pod_counts.failed_indexes.is_some();
     if missing == 0 {
         return PodAction::None;
     }
-    if !has_limit_per_index && let Some(left) = census.backoff.remaining(observed.now) {
+    if !has_limit_per_index && let Some(left) = pod_counts.backoff.remaining(observed.now) {
         return PodAction::BackOff(left);
     }
     if !observed.is_indexed() {
         return PodAction::Create(Creation::Plain(missing));
     }
-    let indexes = pending_indexes(observed, census, missing);
+    let indexes = pending_indexes(observed, pod_counts, missing);
     if !has_limit_per_index {
         let indexes = indexes.into_iter().map(|index| (index, None)).collect();
         return creation_of(indexes);
     }
     let (mut now, mut earliest) = (Vec::new(), None);
     for index in indexes {
-        let replaced = census.awaiting_replacement.get(&index);
+        let replaced = pod_counts.awaiting_replacement.get(&index);
         let failures = replaced.map_or_else(FailureCounts::default, |pod| {
             failure_counts(pod).after(&observed.failure_action(pod))
         });
@@ -113,13 +116,13 @@ fn creation_of(indexes: Vec<(i32, Option<FailureCounts>)>) -> PodAction {
 }
 
 /// Returns the lowest indexes without a pod that is needed.
-fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<i32> {
-    let mut taken = census.succeeded_indexes.with(census.active_indexes());
-    if let Some(failed) = &census.failed_indexes {
+fn pending_indexes(observed: &Observed, pod_counts: &PodCounts, missing: usize) -> Vec<i32> {
+    let mut taken = pod_counts.succeeded_indexes.with(pod_counts.active_indexes());
+    if let Some(failed) = &pod_counts.failed_indexes {
         taken = taken.union(failed);
     }
     if observed.replaces_only_failed() {
-        let terminating = observed.pods.iter().filter(|pod| super::census::is_terminating(pod));
+        let terminating = observed.pods.iter().filter(|pod| super::pod_counts::is_terminating(pod));
         taken = taken.with(terminating.filter_map(|pod| jobs::completion_index(pod)).collect::<Vec<_>>());
     }
     taken.lowest_missing(observed.completions(), missing)
@@ -127,10 +130,10 @@ fn pending_indexes(observed: &Observed, census: &Census, missing: usize) -> Vec<
 
 /// Returns the removal of superfluous pods: those of an Indexed Job without an index or with a
 /// shared one, and then others, `least` in all.
-fn removal(observed: &Observed, census: &Census, least: i32) -> PodAction {
+fn removal(observed: &Observed, pod_counts: &PodCounts, least: i32) -> PodAction {
     let (mut surplus, left) = match observed.is_indexed() {
-        true => without_place(observed, &census.active),
-        false => (Vec::new(), census.active.clone()),
+        true => without_place(observed, &pod_counts.active),
+        false => (Vec::new(), pod_counts.active.clone()),
     };
     let least = usize::try_from(least).unwrap_or(0);
     if surplus.len() < least {

@@ -4,8 +4,8 @@ use coracle_controller_runtime::metrics::Metrics;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use prometheus::{CounterVec, HistogramVec};
 
-use super::census::Observed;
 use super::manage::{Creation, PodAction};
+use super::pod_counts::Observed;
 use super::verdict::{Outcome, Verdict};
 
 pub struct JobMetrics {
@@ -146,7 +146,7 @@ impl JobMetrics {
         for (status, count) in [("succeeded", created), ("failed", failed)] {
             self.creations
                 .with_label_values(&[reason, status])
-                .inc_by(f64::from(super::census::count(count)));
+                .inc_by(f64::from(super::pod_counts::count(count)));
         }
     }
 

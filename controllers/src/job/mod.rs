@@ -4,7 +4,7 @@
 //! backoff ends:
 //! 1. matching pods are adopted, with the tracking finalizer, and others released
 //!    (`coracle_controller_runtime::controller_ref`);
-//! 2. its pods are classified ([`census`]): the active ones, and those that have newly finished;
+//! 2. its pods are classified ([`pod_counts`]): the active ones, and those that have newly finished;
 //! 3. the [`verdict`] is made: whether the Job ends, and why;
 //! 4. without a verdict, missing pods are created and superfluous ones deleted ([`manage`],
 //!    [`pods`]); with one, all active ones are deleted;
@@ -14,7 +14,6 @@
 //! of its own, removes the finalizers of pods that no Job counts any more.
 
 mod backoff;
-mod census;
 mod conditions;
 mod executor;
 mod indexes;
@@ -24,6 +23,7 @@ mod metrics;
 mod model;
 mod orphans;
 mod plan;
+mod pod_counts;
 mod pods;
 mod policies;
 mod tracking;
@@ -53,11 +53,11 @@ use crate::timers::JOB_BATCH;
 use crate::workload::owners::owners_of;
 use crate::workload::pod_control::PodControl;
 use backoff::BackoffRecord;
-use census::{Observed, uid};
 use executor::Executor;
 use metrics::JobMetrics;
 use orphans::OrphanPodController;
 use plan::plan;
+use pod_counts::{Observed, uid};
 
 pub const NAME: &str = "job-controller";
 
@@ -110,7 +110,7 @@ impl Initialize<Settings> for JobController {
 
 impl Controller for JobController {
     const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "job";
+    const QUEUE_NAME: &'static str = "job";
     const FIRST_RETRY: Duration = FIRST_RETRY;
     const LONGEST_RETRY: Duration = LONGEST_RETRY;
     type Key = NamespacedName;

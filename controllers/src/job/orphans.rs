@@ -31,7 +31,7 @@ impl Initialize<Settings> for OrphanPodController {
 
 impl Controller for OrphanPodController {
     const NAME: &'static str = super::NAME;
-    const QUEUE: &'static str = "job_orphan_pod";
+    const QUEUE_NAME: &'static str = "job_orphan_pod";
     const FIRST_RETRY: std::time::Duration = FIRST_RETRY;
     const LONGEST_RETRY: std::time::Duration = LONGEST_RETRY;
     type Key = NamespacedName;

@@ -7,8 +7,8 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use kube::ResourceExt;
 
-use super::census::{FailureCounts, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
 use super::manage::Creation;
+use super::pod_counts::{FailureCounts, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 /// The longest prefix that the API server makes a name of; the rest of a name is random.

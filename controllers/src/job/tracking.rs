@@ -16,9 +16,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-use super::census::{Census, Observed, uid};
 use super::conditions::set_condition;
 use super::plan::{Settled, nonzero};
+use super::pod_counts::{Observed, PodCounts, uid};
 use super::policies::FailureAction;
 use super::verdict::{Outcome, Verdict};
 
@@ -40,7 +40,7 @@ pub struct Tracking {
 }
 
 /// Decides which pods can be counted, and prepares the first status to write.
-pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking {
+pub fn track(observed: &Observed, pod_counts: &PodCounts, settled: Settled) -> Tracking {
     let Settled { mut status, verdict, .. } = settled;
     let mut pods: Vec<&Arc<Pod>> = observed.pods.iter().filter(|pod| observed.is_tracked(pod)).collect();
     if observed.is_indexed() {
@@ -49,10 +49,10 @@ pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking
     let tracked: HashSet<String> = pods.iter().map(|pod| uid(pod).to_owned()).collect();
     count_released(&mut status, &tracked);
     let uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();
-    let mut lists = Lists::of(uncounted, census);
+    let mut lists = Lists::of(uncounted, pod_counts);
     let (mut released, mut reached_limit) = (Vec::new(), false);
     for pod in pods {
-        if !can_be_released(observed, census, verdict.as_ref(), pod) {
+        if !can_be_released(observed, pod_counts, verdict.as_ref(), pod) {
             continue;
         }
         released.push(pod.clone());
@@ -67,10 +67,10 @@ pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking
     status.uncounted_terminated_pods =
         Some(UncountedTerminatedPods { succeeded: list(succeeded), failed: list(failed) });
     if observed.is_indexed() {
-        let completed = census.succeeded_before.with(new_indexes);
+        let completed = pod_counts.succeeded_before.with(new_indexes);
         status.succeeded = nonzero(completed.len());
         status.completed_indexes = Some(completed.to_string()).filter(|text| !text.is_empty());
-        status.failed_indexes = census.failed_indexes.as_ref().map(ToString::to_string);
+        status.failed_indexes = pod_counts.failed_indexes.as_ref().map(ToString::to_string);
     }
     if let Some(Verdict { reason, message, .. }) = &verdict {
         let interim = verdict.as_ref().map_or("", Verdict::interim_condition);
@@ -80,9 +80,14 @@ pub fn track(observed: &Observed, census: &Census, settled: Settled) -> Tracking
 }
 
 /// Returns whether the finalizer of a pod is of no further use.
-fn can_be_released(observed: &Observed, census: &Census, verdict: Option<&Verdict>, pod: &Pod) -> bool {
+fn can_be_released(
+    observed: &Observed,
+    pod_counts: &PodCounts,
+    verdict: Option<&Verdict>,
+    pod: &Pod,
+) -> bool {
     let is_memory = || {
-        let kept = observed.index(pod).and_then(|index| census.awaiting_replacement.get(&index));
+        let kept = observed.index(pod).and_then(|index| pod_counts.awaiting_replacement.get(&index));
         kept.is_some_and(|kept| uid(kept) == uid(pod))
     };
     observed.job.metadata.deletion_timestamp.is_some()
@@ -98,15 +103,15 @@ struct Lists<'a> {
     known: HashSet<String>,
     new_indexes: Vec<i32>,
     handled_by_policy: Vec<&'static str>,
-    census: &'a Census,
+    pod_counts: &'a PodCounts,
 }
 
 impl Lists<'_> {
-    fn of(uncounted: UncountedTerminatedPods, census: &Census) -> Lists<'_> {
+    fn of(uncounted: UncountedTerminatedPods, pod_counts: &PodCounts) -> Lists<'_> {
         let (succeeded, failed) =
             (uncounted.succeeded.unwrap_or_default(), uncounted.failed.unwrap_or_default());
         let known = succeeded.iter().chain(&failed).cloned().collect();
-        Lists { succeeded, failed, known, new_indexes: Vec::new(), handled_by_policy: Vec::new(), census }
+        Lists { succeeded, failed, known, new_indexes: Vec::new(), handled_by_policy: Vec::new(), pod_counts }
     }
 
     fn len(&self) -> usize {
@@ -121,7 +126,7 @@ impl Lists<'_> {
         if pods::phase(pod) == "Succeeded" {
             match observed.index(pod) {
                 Some(index) if observed.is_indexed() => {
-                    let is_known = self.census.succeeded_before.contains(index)
+                    let is_known = self.pod_counts.succeeded_before.contains(index)
                         || self.new_indexes.last() == Some(&index);
                     if !is_known {
                         self.new_indexes.push(index);
@@ -148,7 +153,7 @@ fn count_released(status: &mut JobStatus, tracked: &HashSet<String>) -> bool {
         let Some(list) = uids else { return };
         let before = list.len();
         list.retain(|uid| tracked.contains(uid));
-        let counted = super::census::count(before - list.len());
+        let counted = super::pod_counts::count(before - list.len());
         *counter = nonzero(counter.unwrap_or(0).saturating_add(counted));
         any |= counted > 0;
         uids.take_if(|list| list.is_empty());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_kinds::{jobs, pods};
 use k8s_openapi::jiff::SignedDuration;
 
-use super::census::{Census, Observed};
+use super::pod_counts::{Observed, PodCounts};
 use super::policies::{FailureAction, match_success_policy};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +51,14 @@ impl Verdict {
 
 /// Returns the verdict on a Job before its pods are counted again, from the first rule that
 /// applies; None if there is none yet. Completions are evaluated after its pods were managed.
-pub fn verdict(observed: &Observed, census: &Census) -> Option<Verdict> {
+pub fn verdict(observed: &Observed, pod_counts: &PodCounts) -> Option<Verdict> {
     decided(observed)
         .or_else(|| failed_by_policy(observed))
-        .or_else(|| past_backoff_limit(observed, census))
+        .or_else(|| past_backoff_limit(observed, pod_counts))
         .or_else(|| past_deadline(observed))
-        .or_else(|| past_failed_indexes(observed, census))
+        .or_else(|| past_failed_indexes(observed, pod_counts))
         .or_else(|| {
-            let message = match_success_policy(observed.spec, &census.succeeded_indexes)?;
+            let message = match_success_policy(observed.spec, &pod_counts.succeeded_indexes)?;
             observed.is_indexed().then(|| Verdict::new(Outcome::Success, "SuccessPolicy", &message))
         })
 }
@@ -82,9 +82,9 @@ fn failed_by_policy(observed: &Observed) -> Option<Verdict> {
     messages.next().map(|message| Verdict::new(Outcome::Failure, "PodFailurePolicy", &message))
 }
 
-fn past_backoff_limit(observed: &Observed, census: &Census) -> Option<Verdict> {
+fn past_backoff_limit(observed: &Observed, pod_counts: &PodCounts) -> Option<Verdict> {
     let limit = observed.spec.backoff_limit.unwrap_or(6);
-    let is_past = census.failed > limit || past_restarts(observed, limit);
+    let is_past = pod_counts.failed > limit || past_restarts(observed, limit);
     let message = "Job has reached the specified backoff limit";
     is_past.then(|| Verdict::new(Outcome::Failure, "BackoffLimitExceeded", message))
 }
@@ -122,13 +122,13 @@ pub fn deadline_requeue(observed: &Observed) -> Option<Duration> {
     Duration::try_from(left).ok().filter(|left| !left.is_zero())
 }
 
-fn past_failed_indexes(observed: &Observed, census: &Census) -> Option<Verdict> {
-    let failed = census.failed_indexes.as_ref()?;
+fn past_failed_indexes(observed: &Observed, pod_counts: &PodCounts) -> Option<Verdict> {
+    let failed = pod_counts.failed_indexes.as_ref()?;
     if observed.spec.max_failed_indexes.is_some_and(|limit| failed.len() > limit) {
         let message = "Job has exceeded the specified maximal number of failed indexes";
         return Some(Verdict::new(Outcome::Failure, "MaxFailedIndexesExceeded", message));
     }
-    let done = failed.len().saturating_add(census.succeeded_indexes.len());
+    let done = failed.len().saturating_add(pod_counts.succeeded_indexes.len());
     (!failed.is_empty() && done >= observed.completions())
         .then(|| Verdict::new(Outcome::Failure, "FailedIndexes", "Job has failed indexes"))
 }

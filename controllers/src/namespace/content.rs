@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams};
 use kube::core::Request;
 use kube::{Api, Client, ResourceExt};
 
-use super::plan::{Findings, Remains};
+use super::plan::{Findings, RemainingObjects};
 
 /// The number of resources that are processed concurrently.
 const MAX_CONCURRENT: usize = 8;
@@ -19,9 +19,9 @@ pub struct Content<'a> {
     pub resources: &'a Discovery,
 }
 
-/// The result of a pass over a namespace.
+/// The result of deleting the content of a namespace in one pass.
 #[derive(Default)]
-pub struct Emptied {
+pub struct DeletionResult {
     pub findings: Findings,
     /// The number of seconds in which the remaining objects should be deleted.
     pub estimate: i64,
@@ -32,7 +32,7 @@ pub struct Emptied {
 /// The result for one resource.
 struct Outcome<'a> {
     served: &'a ServedResource,
-    remains: Remains,
+    remains: RemainingObjects,
     estimate: i64,
     error: Option<String>,
 }
@@ -43,13 +43,13 @@ impl Content<'_> {
     ///
     /// # Errors
     /// Discovery failed, so the resources to delete are unknown.
-    pub async fn delete(&self, grace: i64) -> kube::Result<Emptied> {
+    pub async fn delete(&self, grace: i64) -> kube::Result<DeletionResult> {
         let snapshot = self.resources.refresh().await?;
-        let mut emptied = Emptied::default();
+        let mut result = DeletionResult::default();
         let mut errors = Vec::new();
         if let Some(why) = snapshot.failure() {
             errors.push(why.clone());
-            emptied.findings.discovery = Some((snapshot.failed.len(), why));
+            result.findings.discovery = Some((snapshot.failed.len(), why));
         }
         let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
         let (pods, others): (Vec<&ServedResource>, Vec<&ServedResource>) =
@@ -59,28 +59,28 @@ impl Content<'_> {
             let outcomes: Vec<Outcome<'_>> = execute_all(work, MAX_CONCURRENT).await;
             let pods_remain = outcomes.iter().any(|o| is_pods(o.served) && o.remains.count > 0);
             for outcome in outcomes {
-                emptied.estimate = emptied.estimate.max(outcome.estimate);
+                result.estimate = result.estimate.max(outcome.estimate);
                 errors.extend(outcome.error.clone());
-                emptied.findings.failures.extend(outcome.error);
+                result.findings.failures.extend(outcome.error);
                 if !pods_remain {
                     let resource = &outcome.served.resource;
                     let name = format!("{}.{}", resource.plural, resource.group);
-                    emptied.findings.remains.insert(name, outcome.remains);
+                    result.findings.remains.insert(name, outcome.remains);
                 }
             }
             if pods_remain {
                 break;
             }
         }
-        emptied.errors = (!errors.is_empty()).then(|| errors.join(", "));
-        Ok(emptied)
+        result.errors = (!errors.is_empty()).then(|| errors.join(", "));
+        Ok(result)
     }
 
     async fn delete_all<'a>(&self, served: &'a ServedResource, grace: i64) -> Outcome<'a> {
         let outcome = |remains, estimate, error| Outcome { served, remains, estimate, error };
         let remains = match self.try_delete_all(served).await {
             Ok(remains) => remains,
-            Err(error) => return outcome(Remains::default(), grace, Some(error_message(error))),
+            Err(error) => return outcome(RemainingObjects::default(), grace, Some(error_message(error))),
         };
         match remains.estimate(grace) {
             Some(estimate) => outcome(remains, estimate, None),
@@ -95,7 +95,7 @@ impl Content<'_> {
         }
     }
 
-    async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<Remains> {
+    async fn try_delete_all(&self, served: &ServedResource) -> kube::Result<RemainingObjects> {
         let api =
             Api::<DynamicObject>::namespaced_with(self.unrecorded.clone(), self.namespace, &served.resource);
         // Background deletion, independent of a kind's default: no object may outlive its
@@ -107,7 +107,7 @@ impl Content<'_> {
             }
         }
         let left = remaining(served, &api).await?;
-        Ok(Remains::of(left.iter().map(ResourceExt::finalizers)))
+        Ok(RemainingObjects::of(left.iter().map(ResourceExt::finalizers)))
     }
 
     /// Deletes a collection. Returns false if the server does not support it.

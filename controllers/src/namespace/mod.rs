@@ -58,7 +58,7 @@ impl Initialize<Settings> for NamespaceController {
 
 impl Controller for NamespaceController {
     const NAME: &'static str = "namespace-controller";
-    const QUEUE: &'static str = "namespace";
+    const QUEUE_NAME: &'static str = "namespace";
     const WORKERS: usize = 10;
     const LONGEST_RETRY: Duration = Duration::from_secs(60);
     /// The name of a namespace.
@@ -99,11 +99,11 @@ impl Controller for NamespaceController {
         let content = Content { unrecorded: &self.unrecorded, namespace: name, resources: &self.resources };
         let pods = self.pods.in_namespace(name);
         let now = self.clock.now();
-        let emptied = content.delete(plan::grace(pods.iter().map(Arc::as_ref), deleted, now)).await?;
+        let result = content.delete(plan::grace(pods.iter().map(Arc::as_ref), deleted, now)).await?;
 
         let mut status = namespace.status.clone().unwrap_or_default();
         let old = status.conditions.take().unwrap_or_default();
-        if let Some(conditions) = emptied.findings.conditions(&old, self.clock.now()) {
+        if let Some(conditions) = result.findings.conditions(&old, self.clock.now()) {
             status.phase = Some("Terminating".to_owned());
             status.conditions = Some(conditions);
             namespace.status = Some(status);
@@ -113,11 +113,11 @@ impl Controller for NamespaceController {
                 Err(error) => tracing::debug!(namespace = %name, %error, "the conditions are not written"),
             }
         }
-        if let Some(error) = emptied.errors {
+        if let Some(error) = result.errors {
             return Err(Error::Unfinished(error));
         }
-        if emptied.estimate > 0 {
-            return Ok(Action::Requeue(NAMESPACE_CONTENT.after(plan::pause(emptied.estimate))));
+        if result.estimate > 0 {
+            return Ok(Action::Requeue(NAMESPACE_CONTENT.after(plan::pause(result.estimate))));
         }
         self.finalize(namespace, ctx).await?;
         Ok(Action::AwaitChange)

@@ -30,16 +30,16 @@ const FINALIZERS: &str = "NamespaceFinalizersRemaining";
 
 /// The remaining objects of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct RemainingObjects {
     pub count: usize,
     /// The number of objects with each finalizer.
     pub finalizers: BTreeMap<String, usize>,
 }
 
-impl Remains {
+impl RemainingObjects {
     /// Counts the remaining objects by their finalizers.
-    pub fn of<'a>(objects: impl IntoIterator<Item = &'a [String]>) -> Remains {
-        let mut remains = Remains::default();
+    pub fn of<'a>(objects: impl IntoIterator<Item = &'a [String]>) -> RemainingObjects {
+        let mut remains = RemainingObjects::default();
         for finalizers in objects {
             remains.count += 1;
             for finalizer in finalizers {
@@ -69,7 +69,7 @@ pub struct Findings {
     pub failures: Vec<String>,
     /// By resource and group, such as `configmaps.` and `deployments.apps`. Empty while pods
     /// remain, as no other resource was processed.
-    pub remains: BTreeMap<String, Remains>,
+    pub remains: BTreeMap<String, RemainingObjects>,
 }
 
 impl Findings {
@@ -168,10 +168,10 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 
-    fn remains(finalizers: &[&[&str]]) -> Remains {
+    fn remains(finalizers: &[&[&str]]) -> RemainingObjects {
         let objects: Vec<Vec<String>> =
             finalizers.iter().map(|list| list.iter().map(|f| (*f).to_owned()).collect()).collect();
-        Remains::of(objects.iter().map(Vec::as_slice))
+        RemainingObjects::of(objects.iter().map(Vec::as_slice))
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Initialize<Settings> for NodeLifecycleController {
 
 impl Controller for NodeLifecycleController {
     const NAME: &'static str = "node-lifecycle-controller";
-    const QUEUE: &'static str = "node_lifecycle_controller";
+    const QUEUE_NAME: &'static str = "node_lifecycle_controller";
     const WORKERS: usize = 8;
     type Key = Key;
 

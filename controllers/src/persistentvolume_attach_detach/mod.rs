@@ -83,7 +83,7 @@ impl Initialize<Settings> for AttachDetachController {
 
 impl Controller for AttachDetachController {
     const NAME: &'static str = "persistentvolume-attach-detach-controller";
-    const QUEUE: &'static str = "attach_detach";
+    const QUEUE_NAME: &'static str = "attach_detach";
     /// A volume.
     type Key = NamespacedName;
 

@@ -44,7 +44,7 @@ impl Initialize<Settings> for ExpandController {
 
 impl Controller for ExpandController {
     const NAME: &'static str = "persistentvolume-expander-controller";
-    const QUEUE: &'static str = "volume_expand";
+    const QUEUE_NAME: &'static str = "volume_expand";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

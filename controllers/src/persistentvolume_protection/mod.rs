@@ -29,7 +29,7 @@ impl Initialize<Settings> for PersistentVolumeProtectionController {
 
 impl Controller for PersistentVolumeProtectionController {
     const NAME: &'static str = "persistentvolume-protection-controller";
-    const QUEUE: &'static str = "pvprotection";
+    const QUEUE_NAME: &'static str = "pvprotection";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

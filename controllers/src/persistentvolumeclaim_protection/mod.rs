@@ -48,7 +48,7 @@ impl Initialize<Settings> for PersistentVolumeClaimProtectionController {
 
 impl Controller for PersistentVolumeClaimProtectionController {
     const NAME: &'static str = "persistentvolumeclaim-protection-controller";
-    const QUEUE: &'static str = "pvcprotection";
+    const QUEUE_NAME: &'static str = "pvcprotection";
     /// Workers that wait for a list of the live pods share the next one.
     const WORKERS: usize = 32;
     type Key = NamespacedName;
@@ -84,10 +84,10 @@ impl PersistentVolumeClaimProtectionController {
     async fn is_used(&self, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
         let namespace = claim.namespace().unwrap_or_default();
         let known = self.pods.by::<ByClaim>(&NamespacedName::of(claim));
-        if known.iter().any(|pod| holds(pod, claim)) {
+        if known.iter().any(|pod| uses_claim(pod, claim)) {
             return Ok(true);
         }
-        Ok(self.live_pods.list(&namespace).await?.iter().any(|pod| holds(pod, claim)))
+        Ok(self.live_pods.list(&namespace).await?.iter().any(|pod| uses_claim(pod, claim)))
     }
 }
 
@@ -103,7 +103,7 @@ fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
 }
 
 /// Returns whether a pod keeps a claim from being deleted.
-fn holds(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);
     pods::node(pod).is_some()
@@ -149,7 +149,7 @@ mod tests {
                 json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "controller": true});
             let owned: PersistentVolumeClaim =
                 object(json!({"metadata": {"name": claim, "ownerReferences": [owner]}}));
-            assert_eq!(holds(&pod, &owned), want, "{case}");
+            assert_eq!(uses_claim(&pod, &owned), want, "{case}");
         }
     }
 

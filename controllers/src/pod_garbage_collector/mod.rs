@@ -76,7 +76,7 @@ impl Initialize<Settings> for PodGarbageCollector {
 
 impl Controller for PodGarbageCollector {
     const NAME: &'static str = "pod-garbage-collector-controller";
-    const QUEUE: &'static str = "orphaned_pods_nodes";
+    const QUEUE_NAME: &'static str = "orphaned_pods_nodes";
     const WORKERS: usize = 1;
     /// There is one key for all pods.
     type Key = &'static str;

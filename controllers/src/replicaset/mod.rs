@@ -78,7 +78,7 @@ impl<O: ReplicaOwner> Initialize<Settings> for ReplicaSetController<O> {
 
 impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
     const NAME: &'static str = O::CONTROLLER;
-    const QUEUE: &'static str = O::QUEUE;
+    const QUEUE_NAME: &'static str = O::QUEUE_NAME;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

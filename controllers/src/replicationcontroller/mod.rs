@@ -12,7 +12,7 @@ use crate::workload::replica_owner::ReplicaOwner;
 
 impl ReplicaOwner for ReplicationController {
     const CONTROLLER: &'static str = "replicationcontroller-controller";
-    const QUEUE: &'static str = "replicationmanager";
+    const QUEUE_NAME: &'static str = "replicationmanager";
     const COMPONENT: &'static str = "replication-controller";
     const STALE_SKIPS: Option<&'static str> = None;
     const REPORTS_TERMINATING: bool = false;

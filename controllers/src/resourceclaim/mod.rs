@@ -78,7 +78,7 @@ impl Initialize<Settings> for ResourceClaimController {
 
 impl Controller for ResourceClaimController {
     const NAME: &'static str = "resourceclaim-controller";
-    const QUEUE: &'static str = "resource_claim";
+    const QUEUE_NAME: &'static str = "resource_claim";
     type Key = Key;
 
     fn sources(&self, sources: &mut Sources<Key>) {

@@ -72,7 +72,7 @@ impl Initialize<Settings> for ResourceQuotaController {
 
 impl Controller for ResourceQuotaController {
     const NAME: &'static str = "resourcequota-controller";
-    const QUEUE: &'static str = "resourcequota_primary";
+    const QUEUE_NAME: &'static str = "resourcequota_primary";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {
@@ -87,7 +87,7 @@ impl Controller for ResourceQuotaController {
         let source = (self.reader.clone(), self.clock.clone());
         let (quotas, resources) = (self.quotas.clone(), self.resources.clone());
         let supervisor = self.supervisor.clone();
-        sources.beside(|queue| counts::watch_deletions(source, quotas, resources, queue, supervisor));
+        sources.spawn(|queue| counts::watch_deletions(source, quotas, resources, queue, supervisor));
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {

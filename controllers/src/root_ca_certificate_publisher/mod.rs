@@ -55,7 +55,7 @@ impl Initialize<Settings> for RootCaCertificatePublisher {
 
 impl Controller for RootCaCertificatePublisher {
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
-    const QUEUE: &'static str = "root_ca_cert_publisher";
+    const QUEUE_NAME: &'static str = "root_ca_cert_publisher";
     /// The name of a namespace.
     type Key = String;
 

@@ -36,12 +36,12 @@ const ALLOCATED: &str = "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io";
 /// The time for which an unused ServiceCIDR is kept before its deletion.
 const DELETION_GRACE: Duration = Duration::from_secs(10);
 /// The interval at which a terminating ServiceCIDR in use is checked again.
-const CHECK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub struct ServiceCidrController {
     reader: Client,
     clock: Clock,
-    blocks: Arc<Cache<ServiceCIDR>>,
+    service_cidrs: Arc<Cache<ServiceCIDR>>,
 }
 
 impl Initialize<Settings> for ServiceCidrController {
@@ -49,47 +49,49 @@ impl Initialize<Settings> for ServiceCidrController {
         ServiceCidrController {
             reader: context.unrecorded.clone(),
             clock: context.clock.clone(),
-            blocks: context.cache(),
+            service_cidrs: context.cache(),
         }
     }
 }
 
 impl Controller for ServiceCidrController {
     const NAME: &'static str = MANAGER;
-    const QUEUE: &'static str = "ipaddresses";
+    const QUEUE_NAME: &'static str = "ipaddresses";
     /// The name of a ServiceCIDR.
     type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {
-        let blocks = self.blocks.clone();
-        sources.on(&self.blocks, move |change, queue| {
-            let overlapping =
-                blocks.all().into_iter().filter(|block| block.metadata.deletion_timestamp.is_some());
-            overlapping.for_each(|block| queue.add(block.name_any()));
-            change.new.iter().for_each(|block| queue.add(block.name_any()));
+        let service_cidrs = self.service_cidrs.clone();
+        sources.on(&self.service_cidrs, move |change, queue| {
+            let overlapping = service_cidrs
+                .all()
+                .into_iter()
+                .filter(|service_cidr| service_cidr.metadata.deletion_timestamp.is_some());
+            overlapping.for_each(|service_cidr| queue.add(service_cidr.name_any()));
+            change.new.iter().for_each(|service_cidr| queue.add(service_cidr.name_any()));
         });
     }
 
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let name = &NamespacedName::new("", name);
-        let Some(block) = self.blocks.get(name) else { return Ok(Action::AwaitChange) };
-        let Some(deleted) = &block.metadata.deletion_timestamp else {
-            if !has_finalizer(&block.metadata, FINALIZER) {
+        let Some(service_cidr) = self.service_cidrs.get(name) else { return Ok(Action::AwaitChange) };
+        let Some(deleted) = &service_cidr.metadata.deletion_timestamp else {
+            if !has_finalizer(&service_cidr.metadata, FINALIZER) {
                 self.patch(name, json!({"finalizers": [FINALIZER]}), ctx).await?;
             }
-            self.set_ready(&block, true, "", "Kubernetes Service CIDR is ready", ctx).await?;
+            self.set_ready(&service_cidr, true, "", "Kubernetes Service CIDR is ready", ctx).await?;
             return Ok(Action::AwaitChange);
         };
-        if !has_finalizer(&block.metadata, FINALIZER) {
+        if !has_finalizer(&service_cidr.metadata, FINALIZER) {
             return Ok(Action::AwaitChange);
         }
         let allocated = Api::<IPAddress>::all(self.reader.clone());
         let allocated = allocated.list_metadata(&ListParams::default().labels(ALLOCATED)).await?;
         let addresses = allocated.iter().filter_map(|address| address.metadata.name.as_deref());
-        if is_needed(&block, &self.blocks.all(), addresses) {
+        if is_needed(&service_cidr, &self.service_cidrs.all(), addresses) {
             let message = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
-            self.set_ready(&block, false, "Terminating", message, ctx).await?;
-            return Ok(Action::Requeue(SERVICE_CIDR_ADDRESSES.after(CHECK)));
+            self.set_ready(&service_cidr, false, "Terminating", message, ctx).await?;
+            return Ok(Action::Requeue(SERVICE_CIDR_ADDRESSES.after(CHECK_INTERVAL)));
         }
         let passed = Duration::try_from(self.clock.now().duration_since(deleted.0)).unwrap_or_default();
         if let Some(left) = DELETION_GRACE.checked_sub(passed).filter(|left| !left.is_zero()) {
@@ -109,20 +111,20 @@ impl ServiceCidrController {
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let patch = Patch::Strategic(json!({ "metadata": metadata }));
-        ignore_not_found(ctx.api(&self.blocks).patch(name, patch).await)?;
+        ignore_not_found(ctx.api(&self.service_cidrs).patch(name, patch).await)?;
         Ok(())
     }
 
     async fn set_ready(
         &self,
-        block: &ServiceCIDR,
+        service_cidr: &ServiceCIDR,
         is_ready: bool,
         reason: &str,
         message: &str,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let status = if is_ready { "True" } else { "False" };
-        let conditions = block.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let conditions = service_cidr.status.as_ref().and_then(|status| status.conditions.as_ref());
         let known = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         let is_same =
             |known: &&Condition| known.status == status && known.reason == reason && known.message == message;
@@ -137,13 +139,13 @@ impl ServiceCidrController {
             last_transition_time: Time(self.clock.now()),
             observed_generation: None,
         };
-        let name = NamespacedName::of(block);
+        let name = NamespacedName::of(service_cidr);
         let part = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name.name},
             "status": {"conditions": [condition]},
         });
-        let blocks = ctx.api(&self.blocks).managed_by(MANAGER);
-        ignore_not_found(blocks.patch_status(&name, Patch::Apply(part)).await)?;
+        let service_cidrs = ctx.api(&self.service_cidrs).managed_by(MANAGER);
+        ignore_not_found(service_cidrs.patch_status(&name, Patch::Apply(part)).await)?;
         Ok(())
     }
 }

@@ -6,14 +6,14 @@
 //!   identity
 //! - [`slices`]: the changes of EndpointSlices, and their execution
 //! - [`trigger_time`]: the time since which a change has not been reflected in the endpoints
-//! - [`pace`]: the rate limit of writes for one Service
+//! - [`rate_limit`]: the rate limit of writes for one Service
 //!
 //! Source: `k8s.io/endpointslice` and kube-controller-manager's `pkg/controller/endpoint*`.
 
 pub mod endpoint_set;
 pub mod gauges;
-pub mod pace;
 pub mod pods;
+pub mod rate_limit;
 pub mod selection;
 pub mod slices;
 pub mod subsets;

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 /// The trigger times observed at the last reconciliation of each Service.
 #[derive(Default)]
 pub struct TriggerTimeTracker {
-    services: Mutex<HashMap<NamespacedName, Seen>>,
+    services: Mutex<HashMap<NamespacedName, ObservedTimes>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ObservedTimes {
     service: Option<Timestamp>,
     pods: HashMap<String, Timestamp>,
 }
@@ -30,18 +30,18 @@ impl TriggerTimeTracker {
     pub fn observe(&self, name: &NamespacedName, service: &Service, pods: &[Arc<Pod>]) -> Option<Timestamp> {
         let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let times = pods.iter().filter_map(|pod| Some((pod.metadata.name.clone()?, ready_changed(pod)?)));
-        let seen = Seen { service: created, pods: times.collect() };
+        let observed = ObservedTimes { service: created, pods: times.collect() };
         let mut services = self.services.lock();
         let known = services.get(name);
         let trigger = match known {
             None => created,
             Some(known) => {
-                let of_pods = seen.pods.iter().filter(|(pod, at)| known.pods.get(*pod) < Some(at));
+                let of_pods = observed.pods.iter().filter(|(pod, at)| known.pods.get(*pod) < Some(at));
                 let of_service = created.filter(|_| known.service < created);
                 of_pods.map(|(_, at)| *at).chain(of_service).min()
             }
         };
-        services.insert(name.clone(), seen);
+        services.insert(name.clone(), observed);
         trigger
     }
 

@@ -31,7 +31,7 @@ impl Initialize<Settings> for ServiceAccountController {
 
 impl Controller for ServiceAccountController {
     const NAME: &'static str = "serviceaccount-controller";
-    const QUEUE: &'static str = "serviceaccount";
+    const QUEUE_NAME: &'static str = "serviceaccount";
     /// The name of a namespace.
     type Key = String;
 

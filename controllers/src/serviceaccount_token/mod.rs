@@ -77,7 +77,7 @@ impl Initialize<Settings> for TokenController {
 
 impl Controller for TokenController {
     const NAME: &'static str = "serviceaccount-token-controller";
-    const QUEUE: &'static str = "serviceaccount_tokens_service";
+    const QUEUE_NAME: &'static str = "serviceaccount_tokens_service";
     type Key = Token;
 
     fn sources(&self, sources: &mut Sources<Token>) {

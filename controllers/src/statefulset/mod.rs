@@ -92,7 +92,7 @@ impl Initialize<Settings> for StatefulSetController {
 
 impl Controller for StatefulSetController {
     const NAME: &'static str = "statefulset-controller";
-    const QUEUE: &'static str = "statefulset";
+    const QUEUE_NAME: &'static str = "statefulset";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -69,7 +69,7 @@ impl Initialize<Settings> for TaintEvictionController {
 
 impl Controller for TaintEvictionController {
     const NAME: &'static str = "taint-eviction-controller";
-    const QUEUE: &'static str = "noexec_taint_pod";
+    const QUEUE_NAME: &'static str = "noexec_taint_pod";
     const WORKERS: usize = 8;
     type Key = NamespacedName;
 

@@ -28,7 +28,7 @@ impl Initialize<Settings> for TokenCleaner {
 
 impl Controller for TokenCleaner {
     const NAME: &'static str = "token-cleaner-controller";
-    const QUEUE: &'static str = "token_cleaner";
+    const QUEUE_NAME: &'static str = "token_cleaner";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

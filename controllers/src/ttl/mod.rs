@@ -36,7 +36,7 @@ impl Initialize<Settings> for TtlController {
 
 impl Controller for TtlController {
     const NAME: &'static str = "ttl-controller";
-    const QUEUE: &'static str = "ttlcontroller";
+    const QUEUE_NAME: &'static str = "ttlcontroller";
     /// The name of a node.
     type Key = String;
 

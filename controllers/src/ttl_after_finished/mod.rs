@@ -46,7 +46,7 @@ impl Initialize<Settings> for TtlAfterFinishedController {
 
 impl Controller for TtlAfterFinishedController {
     const NAME: &'static str = "ttl-after-finished-controller";
-    const QUEUE: &'static str = "ttl_jobs_to_delete";
+    const QUEUE_NAME: &'static str = "ttl_jobs_to_delete";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

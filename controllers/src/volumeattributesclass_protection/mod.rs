@@ -47,7 +47,7 @@ impl Initialize<Settings> for VolumeAttributesClassProtectionController {
 
 impl Controller for VolumeAttributesClassProtectionController {
     const NAME: &'static str = "volumeattributesclass-protection-controller";
-    const QUEUE: &'static str = "vacprotection";
+    const QUEUE_NAME: &'static str = "vacprotection";
     /// A class.
     type Key = NamespacedName;
 

@@ -13,7 +13,7 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
     /// The controller's name in kube-controller-manager.
     const CONTROLLER: &'static str;
     /// The queue's name in the metrics.
-    const QUEUE: &'static str;
+    const QUEUE_NAME: &'static str;
     /// The source of events.
     const COMPONENT: &'static str;
     /// The counter of waits for the caches.
@@ -37,7 +37,7 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
 
 impl ReplicaOwner for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
-    const QUEUE: &'static str = "replicaset";
+    const QUEUE_NAME: &'static str = "replicaset";
     const COMPONENT: &'static str = "replicaset-controller";
     const STALE_SKIPS: Option<&'static str> = Some("replicaset_controller_stale_sync_skips_total");
     const REPORTS_TERMINATING: bool = true;

@@ -306,7 +306,7 @@ impl Watch {
     /// Returns whether the revision was observed.
     ///
     /// - `until`: the revision; 0 while it is not known.
-    /// - `is_gone`: set when the server has ended.
+    /// - `server_has_exited`: set when the server has ended.
     ///
     /// # Errors
     /// The watch is rejected, or sends an invalid event.
@@ -314,7 +314,7 @@ impl Watch {
         &mut self,
         endpoint: &Endpoint,
         until: &AtomicU64,
-        is_gone: &AtomicBool,
+        server_has_exited: &AtomicBool,
     ) -> Result<bool> {
         let mut began = Instant::now();
         loop {
@@ -328,7 +328,7 @@ impl Watch {
             match opened {
                 Ok(response) => {
                     ensure!(response.status() == 200, "the watch is refused: {}", response.status());
-                    if self.read(response.into_body(), until, is_gone).await? {
+                    if self.read(response.into_body(), until, server_has_exited).await? {
                         return Ok(true);
                     }
                     // The time begins when the revision is known.
@@ -337,10 +337,13 @@ impl Watch {
                     }
                 }
                 Err(error) => {
-                    ensure!(is_gone.load(Ordering::SeqCst) || began.elapsed() < DEADLINE, "{error:#}")
+                    ensure!(
+                        server_has_exited.load(Ordering::SeqCst) || began.elapsed() < DEADLINE,
+                        "{error:#}"
+                    )
                 }
             }
-            if is_gone.load(Ordering::SeqCst) {
+            if server_has_exited.load(Ordering::SeqCst) {
                 return Ok(false);
             }
             ensure!(began.elapsed() < DEADLINE, "revision {} is not seen", until.load(Ordering::SeqCst));
@@ -351,7 +354,7 @@ impl Watch {
         &mut self,
         mut body: hyper::body::Incoming,
         until: &AtomicU64,
-        is_gone: &AtomicBool,
+        server_has_exited: &AtomicBool,
     ) -> Result<bool> {
         let mut text = Vec::new();
         loop {
@@ -360,7 +363,7 @@ impl Watch {
                 return Ok(true);
             }
             let frame = match timeout(POLL, body.frame()).await {
-                Err(_) if is_gone.load(Ordering::SeqCst) => return Ok(false),
+                Err(_) if server_has_exited.load(Ordering::SeqCst) => return Ok(false),
                 Err(_) => continue,
                 Ok(None | Some(Err(_))) => return Ok(false),
                 Ok(Some(Ok(frame))) => frame,

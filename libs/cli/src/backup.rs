@@ -19,10 +19,10 @@ use crate::kubeconfig_client::client;
 use crate::process::unreachable;
 use crate::run::Signals;
 
-/// How long the server may take to begin, and then for each piece.
+/// Timeout for the start of the response, and then for each piece of it.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of an error's text is reported.
+/// The bytes of an error's text that are reported.
 const MAX_ERROR: usize = 2 << 10;
 
 /// Saves a backup in a file, which is replaced if it exists. Until it is complete and checked it has another name, and

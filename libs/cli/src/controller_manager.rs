@@ -23,7 +23,7 @@ use crate::cli::Controllers;
 use crate::process::unreachable;
 use crate::run::Signals;
 
-/// How long the first response of the server may take: as long as kube-controller-manager waits for it.
+/// Timeout for the first response of the server, as kube-controller-manager's.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the selected controllers until SIGTERM or SIGINT.

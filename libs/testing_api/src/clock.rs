@@ -102,9 +102,9 @@ pub struct TimerSet {
 
 /// The timers of clients.
 pub(crate) struct ClientTimers {
-    /// Those that may still be set.
+    /// The number of timers that may still be set.
     left: Arc<Semaphore>,
-    /// The waits for those that are set, by their IDs.
+    /// The tasks that wait for the timers that are set, by ID.
     set: Mutex<HashMap<u64, JoinHandle<()>>>,
     last_id: AtomicU64,
 }

@@ -18,10 +18,11 @@ pub fn read(bytes: &[u8]) -> Value {
     read.unwrap_or_default()
 }
 
-/// The members of an object but for some.
+/// The members of an object, except some.
 struct Members {
+    /// The members to omit.
     left_out: &'static [&'static str],
-    /// Those that are left out of its metadata.
+    /// The members of its metadata to omit.
     metadata: Option<&'static [&'static str]>,
 }
 

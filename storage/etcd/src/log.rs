@@ -30,7 +30,7 @@ use crate::{
     lease::Leases,
     linearizer::ReadIndex,
     proto::{KeyValue, RangeRequest, RangeResponse, header_revision, prefix_end, revision, to_wire},
-    tail::{NUDGE, Tail, WatchEvent},
+    tail::{PROGRESS_REQUEST_DELAY, Tail, WatchEvent},
     txn::{Executor, Txn},
     watch::Watch,
 };
@@ -51,7 +51,7 @@ const HISTORY: u64 = 10_000;
 /// The pause before etcd is asked for the progress of its watch while it is certain to send events:
 /// past events, which it starts to send after a tenth of a second, and changes that this store has
 /// committed.
-const SURE_NUDGE: Duration = Duration::from_secs(2);
+const EXPECTED_PROGRESS_DELAY: Duration = Duration::from_secs(2);
 
 /// The largest number of transactions of a batch that are in flight at once.
 const IN_FLIGHT: usize = 128;
@@ -144,10 +144,10 @@ impl EtcdLog {
 
     /// Waits until all changes up to a revision were received; false if those before have to be
     /// read first.
-    fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
+    fn reached_or_full(&self, until: u64, delay: Duration) -> Result<bool, LogError> {
         let tail = self.tail.clone();
         let wait =
-            async move { tokio::time::timeout(TAIL_TIMEOUT, tail.reached_or_full(until, nudge)).await };
+            async move { tokio::time::timeout(TAIL_TIMEOUT, tail.reached_or_full(until, delay)).await };
         match self.wait(wait)? {
             Ok(reached) => reached,
             Err(_) => Err(self.tail.failed("the watch does not show what was committed")),
@@ -304,7 +304,7 @@ impl Log for EtcdLog {
         self.load_objects(visit)?;
         let newest = self.bounds.newest.0;
         loop {
-            let is_over = self.reached_or_full(newest, SURE_NUDGE)?;
+            let is_over = self.reached_or_full(newest, EXPECTED_PROGRESS_DELAY)?;
             for event in self.tail.drain(newest) {
                 if let Some(record) = self.record(event) {
                     visit(record)?;
@@ -357,13 +357,13 @@ impl Log for EtcdLog {
     }
 
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError> {
-        let nudge = if until <= self.committed { SURE_NUDGE } else { NUDGE };
+        let delay = if until <= self.committed { EXPECTED_PROGRESS_DELAY } else { PROGRESS_REQUEST_DELAY };
         let mut records = Vec::new();
         loop {
             if self.tail.is_lost() {
                 return Err(self.tail.history_lost());
             }
-            let is_over = self.tail.progress() >= until.0 || self.reached_or_full(until.0, nudge)?;
+            let is_over = self.tail.progress() >= until.0 || self.reached_or_full(until.0, delay)?;
             // The progress is read first, so that everything received before it is drained.
             let progress = self.tail.progress();
             let events = self.tail.drain(u64::MAX);

@@ -14,7 +14,7 @@ use crate::{
 
 /// The pause before etcd is asked for the progress of its watch, since the watch does not show
 /// changes outside the prefix.
-pub const NUDGE: Duration = Duration::from_millis(50);
+pub const PROGRESS_REQUEST_DELAY: Duration = Duration::from_millis(50);
 
 /// The size of the queued events, in bytes, at which the watch stops reading.
 const MAX_BYTES: usize = 64 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct Tail {
     queue: Mutex<Queue>,
     progress: watch::Sender<Progress>,
     /// Makes the watch request its progress.
-    nudge: Notify,
+    progress_request: Notify,
     /// Notifies the watch that the queue was read.
     read: Notify,
     /// Notifies the store that the watch waits until the queue is read.
@@ -77,7 +77,7 @@ impl Tail {
             servers,
             queue: Mutex::default(),
             progress: watch::Sender::default(),
-            nudge: Notify::new(),
+            progress_request: Notify::new(),
             read: Notify::new(),
             full: Notify::new(),
             restart: Notify::new(),
@@ -176,20 +176,20 @@ impl Tail {
     /// Waits until all changes up to a revision were received, or listed. The caller bounds the
     /// wait.
     pub async fn reached(&self, until: u64) -> Result<(), LogError> {
-        self.reached_with(until, NUDGE).await
+        self.reached_with(until, PROGRESS_REQUEST_DELAY).await
     }
 
-    /// Waits as [`reached`](Self::reached) does; `nudge` is the pause before etcd is asked for the
+    /// Waits as [`reached`](Self::reached) does; `delay` is the pause before etcd is asked for the
     /// progress of its watch.
-    pub async fn reached_with(&self, until: u64, nudge: Duration) -> Result<(), LogError> {
+    pub async fn reached_with(&self, until: u64, delay: Duration) -> Result<(), LogError> {
         let mut progress = self.progress.subscribe();
         loop {
-            match tokio::time::timeout(nudge, progress.wait_for(|progress| progress.revision >= until)).await
+            match tokio::time::timeout(delay, progress.wait_for(|progress| progress.revision >= until)).await
             {
                 // The sender is not dropped while this exists.
                 Ok(Err(_)) => return Err(self.failed("the watch has ended")),
                 Ok(Ok(_)) => return Ok(()),
-                Err(_) => self.nudge.notify_one(),
+                Err(_) => self.progress_request.notify_one(),
             }
         }
     }
@@ -199,19 +199,19 @@ impl Tail {
     ///
     /// # Errors
     /// [`LogError::HistoryLost`] as soon as changes are compacted.
-    pub async fn reached_or_full(&self, until: u64, nudge: Duration) -> Result<bool, LogError> {
+    pub async fn reached_or_full(&self, until: u64, delay: Duration) -> Result<bool, LogError> {
         let mut progress = self.progress.subscribe();
         tokio::select! {
             biased;
             Ok(_) = progress.wait_for(|progress| progress.is_lost) => Err(self.history_lost()),
-            reached = self.reached_with(until, nudge) => reached.map(|()| true),
+            reached = self.reached_with(until, delay) => reached.map(|()| true),
             () = self.full.notified() => Ok(false),
         }
     }
 
     /// Waits until the progress of the watch is needed.
-    pub async fn nudged(&self) {
-        self.nudge.notified().await;
+    pub async fn progress_requested(&self) {
+        self.progress_request.notified().await;
     }
 
     /// Notifies the store of a revision that was received, unless it is about to read a change of

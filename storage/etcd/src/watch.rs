@@ -128,7 +128,7 @@ impl Watch {
             };
             let response = tokio::select! {
                 response = next => response,
-                () = self.tail.nudged() => {
+                () = self.tail.progress_requested() => {
                     if reports_progress {
                         let progress = WatchCommand::Progress(WatchProgressRequest {});
                         // If a request is already queued, its response will arrive soon.

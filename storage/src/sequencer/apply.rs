@@ -1,4 +1,4 @@
-//! What a record of the log does to the view: it changes an object, or is quarantined.
+//! Applies a record of the log to the view: it changes an object, or is quarantined.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     view::State,
 };
 
-/// What became of a record of the log.
+/// The result of applying a record of the log.
 pub(super) enum Applied<I: Index> {
     Event(Arc<Event<I>>),
     /// It deletes what the view does not have.
@@ -19,7 +19,7 @@ pub(super) enum Applied<I: Index> {
     Quarantined,
 }
 
-/// Where records come from.
+/// The source of records.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub location: &'a Location,

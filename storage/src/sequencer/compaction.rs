@@ -1,4 +1,4 @@
-//! What the view and the log forget, and when: a little with every group, so that no writer waits long.
+//! Compaction of the view and of the log: a little with every group of writes, so that no writer waits long.
 
 use std::time::Instant;
 

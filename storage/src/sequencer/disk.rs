@@ -6,7 +6,7 @@ use super::Sequencer;
 use crate::{Index, StoreError, log::LogError};
 
 impl<I: Index> Sequencer<I> {
-    /// What a failure of the log means. A full disk is the only one that may pass.
+    /// Handles a failure of the log. Only a full disk may be temporary.
     pub(super) fn log_failed(&mut self, error: LogError) -> StoreError {
         let LogError::NoSpace { location } = &error else { return self.shared.fail(error) };
         if !self.space.disk_is_full {

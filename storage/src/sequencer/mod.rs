@@ -51,7 +51,7 @@ use crate::{
     view::State,
 };
 
-/// What the sequencer is asked.
+/// A request to the sequencer.
 pub(crate) enum Message<I: Index> {
     Commit(PendingTransaction<I>),
     Compact {
@@ -82,7 +82,7 @@ pub(crate) struct Sequencer<I: Index> {
     /// Is there a newer revision, without changes, that is not published yet?
     has_progress: bool,
     timeline: Timeline<I>,
-    /// What the log may forget, and up to where.
+    /// The superseded entries that the log may delete, and the revisions up to which it may.
     superseded: CompactionQueue,
     compact_revision: CompactRevision,
     space: Space,
@@ -90,7 +90,7 @@ pub(crate) struct Sequencer<I: Index> {
     retried: Instant,
     /// Did the log fail to forget something since then?
     compaction_failed: bool,
-    /// Who waits for the log to delete all that is superseded.
+    /// The callers that wait until the log has deleted all superseded entries.
     compaction_replies: Vec<Reply<()>>,
     observers: Vec<Observer<I>>,
     mailbox: Receiver<Message<I>>,
@@ -100,7 +100,7 @@ pub(crate) struct Sequencer<I: Index> {
     is_to_inherit: bool,
 }
 
-/// What became of a transaction of a group.
+/// The result of appending a transaction of a group.
 enum Appended<I: Index> {
     Replied(Result<CommitOutcome<I>, StoreError>),
     /// Another writer came first.
@@ -119,7 +119,7 @@ const GROUP_BYTES: usize = 4 << 20;
 /// The interval at which the log is asked whether its full disk has space again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How many versions are loaded between two reports of progress.
+/// The number of versions that are loaded between two reports of progress.
 const PROGRESS: u64 = 1000;
 
 impl<I: Index> Sequencer<I> {
@@ -504,7 +504,7 @@ impl<I: Index> Sequencer<I> {
     }
 }
 
-/// Where a transaction is in the log; none if it is not there.
+/// Returns the revision of a transaction in the log; None if it is not there.
 fn commit_revision(outcome: &Outcome) -> Option<Revision> {
     match outcome {
         Outcome::Committed(revision) => Some(*revision),

@@ -29,7 +29,7 @@ pub(crate) struct PendingTransaction<I: Index> {
 pub(crate) struct PendingWrite<I: Index> {
     pub key: Key,
     pub expect: Expect,
-    /// What to store, and what the index read in it; none deletes.
+    /// The value to store, with its indexed metadata; None for a deletion.
     pub value: Option<(Bytes, Indexed<I::Meta>)>,
 }
 

@@ -1,4 +1,4 @@
-//! How writes are grouped, and what happens when the log fails.
+//! Tests of the grouping of writes and of failures of the log.
 
 use std::sync::{
     Mutex,

@@ -52,7 +52,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
         let pod = parse(&stored)?;
         let permit = permit(registry, target, &pod, asked.dry_run).await?;
         let mut delete = asked.clone();
-        if permit != Permit::Firm && asked.resource_version.is_none() {
+        if permit != Permit::Allowed && asked.resource_version.is_none() {
             delete.resource_version = Some(pod.resource_version().to_owned());
         }
         let deleted = match mark_evicted(registry, target, &mut delete, caller.origin()).await {
@@ -60,7 +60,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
             Err(error) => Err(error),
         };
         match (deleted, permit) {
-            (Err(Error::Conflict { .. }), Permit::NotBegun)
+            (Err(Error::Conflict { .. }), Permit::NotStarted)
                 if asked.resource_version.is_none() && tries < TRIES => {}
             (Err(Error::Conflict { .. }), Permit::NotReady(budget)) if asked.resource_version.is_none() => {
                 return Err(still_processed(&budget));
@@ -73,8 +73,8 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
 /// Returns the permit of an eviction.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
-        _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Firm),
-        "Pending" => Ok(Permit::NotBegun),
+        _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Allowed),
+        "Pending" => Ok(Permit::NotStarted),
         _ => spend_budget(registry, target, pod, dry_run).await,
     }
 }
@@ -119,7 +119,7 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
     let budgets = Cluster::list(registry, &resource, &target.namespace)?;
     let matching: Vec<&Value> = budgets.iter().filter(|budget| selects(budget, pod)).collect();
     let budget = match matching.as_slice() {
-        [] => return Ok(Permit::Firm),
+        [] => return Ok(Permit::Allowed),
         [budget] => *budget,
         _ => {
             return Err(Error::Unclassified(
@@ -133,22 +133,22 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
     if !pods::is_ready(pod) && unhealthy_may_go(budget) {
         return Ok(Permit::NotReady(budget.name().to_owned()));
     }
-    let Some(info) = registry.by_resource(&resource) else { return Ok(Permit::Firm) };
+    let Some(info) = registry.by_resource(&resource) else { return Ok(Permit::Allowed) };
     let budget =
         Target { info: info.clone(), namespace: target.namespace.clone(), name: budget.name().to_owned() };
     let now = rfc3339(registry.now());
     registry.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
-    Ok(Permit::Firm)
+    Ok(Permit::Allowed)
 }
 
-/// The reason why a pod may be evicted: it has not started, is not ready, has ended, is
-/// terminating, or the budget permits it. The first two hold only for the observed version of the
-/// pod.
+/// The result of the checks that permit an eviction.
 #[derive(PartialEq)]
 enum Permit {
-    Firm,
-    NotBegun,
-    /// Permitted by this budget because the pod is not ready.
+    /// Permitted for any version of the pod: it has ended, is terminating, or its budget, if any, permits it.
+    Allowed,
+    /// Permitted for the observed version of the pod, which has not started.
+    NotStarted,
+    /// Permitted by this budget for the observed version of the pod, which is not ready.
     NotReady(String),
 }
 

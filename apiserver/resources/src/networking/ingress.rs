@@ -19,7 +19,7 @@ pub struct IngressStrategy;
 
 /// The invalid values that an existing ingress may keep.
 #[derive(Clone, Copy, Default)]
-struct Kept {
+struct Grandfathered {
     secret_names: bool,
     /// Rules for a wildcard host are not validated further.
     wildcard_rules: bool,
@@ -27,7 +27,7 @@ struct Kept {
 
 impl Strategy for IngressStrategy {
     fn validate(&self, ingress: &Field<'_>, errors: &mut Errors) {
-        validate(&ingress.get("spec"), Kept::default(), errors);
+        validate(&ingress.get("spec"), Grandfathered::default(), errors);
         let (annotation, class) = (class_annotation(ingress), ingress.walk("spec.ingressClassName"));
         errors.push_if(annotation.exists() && class.exists() && annotation.str() != class.str(), || {
             annotation
@@ -47,8 +47,8 @@ impl Strategy for IngressStrategy {
             validate_paths(&rule.get("http"), &mut found);
             !found.is_empty()
         });
-        let kept = Kept { secret_names: ill_named, wildcard_rules: ill_ruled };
-        validate(&ingress.get("spec"), kept, errors);
+        let grandfathered = Grandfathered { secret_names: ill_named, wildcard_rules: ill_ruled };
+        validate(&ingress.get("spec"), grandfathered, errors);
     }
 
     fn validate_status_update(&self, ingress: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -80,7 +80,7 @@ fn class_annotation<'a>(ingress: &Field<'a>) -> Field<'a> {
     ingress.walk("metadata.annotations").get(CLASS_ANNOTATION)
 }
 
-fn validate(spec: &Field<'_>, kept: Kept, errors: &mut Errors) {
+fn validate(spec: &Field<'_>, grandfathered: Grandfathered, errors: &mut Errors) {
     let (rules, backend) = (spec.get("rules"), spec.get("defaultBackend"));
     errors.push_if(rules.is_empty() && !backend.exists(), || {
         rules
@@ -93,7 +93,7 @@ fn validate(spec: &Field<'_>, kept: Kept, errors: &mut Errors) {
     for rule in rules.items() {
         let host = rule.get("host");
         validate_host(&host, errors);
-        if !(host.str().contains('*') && kept.wildcard_rules) {
+        if !(host.str().contains('*') && grandfathered.wildcard_rules) {
             validate_paths(&rule.get("http"), errors);
         }
     }
@@ -101,7 +101,7 @@ fn validate(spec: &Field<'_>, kept: Kept, errors: &mut Errors) {
         for host in tls.get("hosts").items() {
             errors.invalid_each(&host, domain_errors(host.str()));
         }
-        if !kept.secret_names {
+        if !grandfathered.secret_names {
             member::if_any(&tls.get("secretName"), content::dns1123_subdomain, errors);
         }
     }

@@ -19,7 +19,7 @@ pub struct NetworkPolicyStrategy;
 
 /// The invalid values that an existing policy may keep.
 #[derive(Default)]
-struct Kept<'a> {
+struct Grandfathered<'a> {
     selector: SelectorOptions,
     blocks: HashSet<&'a str>,
 }
@@ -43,7 +43,7 @@ impl Strategy for NetworkPolicyStrategy {
     }
 
     fn validate(&self, policy: &Field<'_>, errors: &mut Errors) {
-        validate(policy, &Kept::default(), errors);
+        validate(policy, &Grandfathered::default(), errors);
     }
 
     fn validate_update(&self, policy: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -52,7 +52,7 @@ impl Strategy for NetworkPolicyStrategy {
         let selector =
             SelectorOptions { allow_invalid_values: !found.is_empty(), ..SelectorOptions::default() };
         let blocks = ip_blocks(old).flat_map(|block| texts(&block)).map(|text| text.str()).collect();
-        validate(policy, &Kept { selector, blocks }, errors);
+        validate(policy, &Grandfathered { selector, blocks }, errors);
     }
 
     fn warnings(&self, policy: &Field<'_>, _: Option<&Field<'_>>) -> Vec<String> {
@@ -73,16 +73,16 @@ fn texts<'a>(block: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     std::iter::once(block.get("cidr")).chain(block.get("except").items())
 }
 
-fn validate(policy: &Field<'_>, kept: &Kept<'_>, errors: &mut Errors) {
+fn validate(policy: &Field<'_>, grandfathered: &Grandfathered<'_>, errors: &mut Errors) {
     let spec = policy.get("spec");
-    validate_label_selector(&spec.get("podSelector"), kept.selector, errors);
+    validate_label_selector(&spec.get("podSelector"), grandfathered.selector, errors);
     for (direction, peers) in DIRECTIONS {
         for rule in spec.get(direction).items() {
             for port in rule.get("ports").items() {
                 validate_port(&port, errors);
             }
             for peer in rule.get(peers).items() {
-                validate_peer(&peer, kept, errors);
+                validate_peer(&peer, grandfathered, errors);
             }
         }
     }
@@ -120,13 +120,13 @@ fn validate_port(port: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_peer(peer: &Field<'_>, kept: &Kept<'_>, errors: &mut Errors) {
+fn validate_peer(peer: &Field<'_>, grandfathered: &Grandfathered<'_>, errors: &mut Errors) {
     let (pods, namespaces, block) =
         (peer.get("podSelector"), peer.get("namespaceSelector"), peer.get("ipBlock"));
-    validate_label_selector(&pods, kept.selector, errors);
-    validate_label_selector(&namespaces, kept.selector, errors);
+    validate_label_selector(&pods, grandfathered.selector, errors);
+    validate_label_selector(&namespaces, grandfathered.selector, errors);
     if block.exists() {
-        validate_block(&block, kept, errors);
+        validate_block(&block, grandfathered, errors);
     }
     let selects = pods.exists() || namespaces.exists();
     errors.push_if(!selects && !block.exists(), || peer.required("must specify a peer"));
@@ -135,14 +135,14 @@ fn validate_peer(peer: &Field<'_>, kept: &Kept<'_>, errors: &mut Errors) {
     });
 }
 
-fn validate_block(block: &Field<'_>, kept: &Kept<'_>, errors: &mut Errors) {
+fn validate_block(block: &Field<'_>, grandfathered: &Grandfathered<'_>, errors: &mut Errors) {
     let whole = block.get("cidr");
     if whole.is_empty() {
         errors.push(whole.required(""));
         return;
     }
     let check = |text: &Field<'_>, errors: &mut Errors| {
-        if !kept.blocks.contains(text.str()) {
+        if !grandfathered.blocks.contains(text.str()) {
             errors.extend(ip::legacy_cidr(text.str()).map(|e| text.invalid(e)));
         }
     };

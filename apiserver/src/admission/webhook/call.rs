@@ -7,7 +7,7 @@ use std::time::Instant;
 use coracle_cel::Meter;
 
 use super::configuration::Webhook;
-use super::response::{self, Mistake, Response};
+use super::response::{self, Response, ResponseError};
 use super::{WebhookContext, review};
 use crate::Error;
 use crate::access::authorize::Authorizer;
@@ -125,7 +125,7 @@ pub async fn call(
         config: &webhook.client,
         body: review::request(version, &uid, attributes, objects),
         timeout: webhook.timeout,
-        tells_timeout: true,
+        sends_timeout: true,
         limit: MAX_RESPONSE,
     };
     let bytes = context.clients.post(post, cluster).await.map_err(|error| {
@@ -137,7 +137,7 @@ pub async fn call(
         Failure::Call { reason: format!("{act}: {error}"), code }
     })?;
     let response = response::read(&bytes, version, &uid, mutating)
-        .map_err(|mistake: Mistake| Failure::Call { reason: mistake.to_string(), code: 503 })?;
+        .map_err(|error: ResponseError| Failure::Call { reason: error.to_string(), code: 503 })?;
     for warning in &response.warnings {
         attributes.warn(warning.clone());
     }

@@ -47,9 +47,14 @@ const MAX_REPEATED: usize = 1 << 10;
 ///
 /// # Errors
 /// The error in the response.
-pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> Result<Response, Mistake> {
+pub fn read(
+    bytes: &[u8],
+    version: ReviewVersion,
+    uid: &str,
+    mutating: bool,
+) -> Result<Response, ResponseError> {
     let mut review = decode(bytes)?;
-    let invalid = |text: String| Err(Mistake::Invalid(text));
+    let invalid = |text: String| Err(ResponseError::Invalid(text));
     let Some(Value::Object(mut response)) = review.get_mut("response").map(Value::take) else {
         return invalid("webhook response was absent".to_owned());
     };
@@ -74,7 +79,7 @@ pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> 
     }
     let patch = STANDARD
         .decode(text(take("patch")))
-        .map_err(|error| Mistake::Undecodable(format!("illegal base64 data: {error}")))?;
+        .map_err(|error| ResponseError::Undecodable(format!("illegal base64 data: {error}")))?;
     let patch_type = match take("patchType") {
         Value::String(patch_type) => Some(patch_type),
         _ => None,
@@ -90,8 +95,8 @@ pub fn read(bytes: &[u8], version: ReviewVersion, uid: &str, mutating: bool) -> 
 }
 
 /// Returns an AdmissionReview of either version, without its request.
-fn decode(bytes: &[u8]) -> Result<Value, Mistake> {
-    let undecodable = |text: String| Mistake::Undecodable(text);
+fn decode(bytes: &[u8]) -> Result<Value, ResponseError> {
+    let undecodable = |text: String| ResponseError::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
     let review = review.ok_or_else(|| undecodable("AdmissionReview has no type".to_owned()))?;
     codec::json::decode_response(bytes, review, &["request"], Limits::RESPONSE)
@@ -103,8 +108,8 @@ fn check_patch(
     mutating: bool,
     is_empty: bool,
     patch_type: Option<&str>,
-) -> Result<(), Mistake> {
-    let invalid = |text: &str| Err(Mistake::Invalid(text.to_owned()));
+) -> Result<(), ResponseError> {
+    let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
     match (version, mutating) {
         (ReviewVersion::V1, true) => match (is_empty, patch_type) {
             (false, None) => {
@@ -127,7 +132,7 @@ fn check_patch(
         _ => {}
     }
     match patch_type.filter(|name| !is_empty && !matches!(*name, "JSONPatch" | "")) {
-        Some(other) => Err(Mistake::PatchType(excerpt(other, MAX_REPEATED).to_owned())),
+        Some(other) => Err(ResponseError::PatchType(excerpt(other, MAX_REPEATED).to_owned())),
         None => Ok(()),
     }
 }
@@ -159,7 +164,7 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
 
 /// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub enum Mistake {
+pub enum ResponseError {
     /// It is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
@@ -247,7 +252,7 @@ mod tests {
             ("a patch", review(json!({"uid": "u", "patch": patch, "patchType": "JSONPatch"})), true, ""),
         ] {
             let got = read(document.to_string().as_bytes(), ReviewVersion::V1, "u", mutating);
-            assert_eq!(got.err().map(|mistake| mistake.to_string()).unwrap_or_default(), want, "{case}");
+            assert_eq!(got.err().map(|error| error.to_string()).unwrap_or_default(), want, "{case}");
         }
     }
 
@@ -274,7 +279,7 @@ mod tests {
             (review(r#"{"uid":"u","patch":"!"}"#), "illegal base64 data at input byte 0"),
         ] {
             let got = read(document.as_bytes(), ReviewVersion::V1, "u", true);
-            assert_eq!(got, Err(Mistake::Undecodable(want.to_owned())), "{document}");
+            assert_eq!(got, Err(ResponseError::Undecodable(want.to_owned())), "{document}");
         }
     }
 
@@ -302,8 +307,8 @@ mod tests {
             format!(r#""warnings":[{}]"#, many(r#""w""#)),
         ] {
             let got = read(review(&member).as_bytes(), ReviewVersion::V1, "u", false);
-            let mistake = got.expect_err("too many").to_string();
-            assert!(mistake.contains("exceeded max number of"), "{mistake}");
+            let error = got.expect_err("too many").to_string();
+            assert!(error.contains("exceeded max number of"), "{error}");
         }
         let long = "é".repeat(1 << 20);
         let many: Vec<String> = (0..2000).map(|i| format!(r#""{i}":"{}""#, &long[..1000])).collect();

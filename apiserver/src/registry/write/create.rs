@@ -23,7 +23,7 @@ use crate::resource_info::Part;
 use crate::strategy::validate;
 use crate::{Error, Result};
 
-/// How often a name is generated anew because it was taken.
+/// The maximum number of attempts to generate a free name.
 const NAME_TRIES: usize = 8;
 
 /// The request that creates an object.
@@ -47,7 +47,7 @@ enum Retry {
     Allocation,
 }
 
-/// What came of storing a new object.
+/// The result of storing a new object.
 enum Created {
     Done(Payload),
     /// This is in its place.
@@ -174,7 +174,7 @@ impl Registry {
         format!("{base}{}", self.identities.suffix(&path, !writing.dry_run()))
     }
 
-    /// What the server decides of a new object, and whether the result is valid.
+    /// Sets the fields of a new object that the server decides, and validates the result.
     async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let info = &*writing.target.info;
         let behaviour = &info.behaviour;
@@ -239,7 +239,7 @@ impl Registry {
         if writing.dry_run() {
             return Ok(match self.store.get(&key) {
                 Some(current) => Created::Exists(Some(current)),
-                None => Created::Done(self.dry(info, object).await?),
+                None => Created::Done(self.dry_run_payload(info, object).await?),
             });
         }
         let name = object.name().to_owned();

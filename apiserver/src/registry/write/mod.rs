@@ -67,8 +67,8 @@ pub(super) struct Writing<'a> {
     pub is_collection: bool,
     /// As what admission sees the object, if that is another kind.
     pub projection: Option<&'a Projection<'a>>,
-    /// Who gets the fields that the write changes, "" for the client by its User-Agent; None where nobody does, or where
-    /// the edit itself sees to it.
+    /// The field manager of the fields that the write changes: "" for one derived from the User-Agent; None if there is none,
+    /// or if the edit tracks the fields itself.
     pub field_manager: Option<&'a str>,
 }
 
@@ -114,20 +114,21 @@ impl Registry {
         Err(Error::invalid(&kind, object.name(), errors))
     }
 
-    /// The answer of a dry run: as it would be stored, but without a revision of its own.
+    /// Returns the payload of a dry run: the object as it would be stored, without a new resource version.
     ///
     /// # Errors
     /// The errors of the conversion to the version in which the object would be stored.
-    pub(super) async fn dry(&self, info: &ResourceInfo, mut object: Value) -> Result<Payload> {
+    pub(super) async fn dry_run_payload(&self, info: &ResourceInfo, mut object: Value) -> Result<Payload> {
         if info.is_custom() && !info.shows_stored_bytes() {
             object = info.load(info.store(object).await?).await?;
         }
         let mut value = info.from_internal(object);
         info.prune(&mut value);
-        Ok(self.loose(info, value))
+        Ok(self.object_payload(info, value))
     }
 
-    pub(super) fn loose(&self, info: &ResourceInfo, value: Value) -> Payload {
+    /// Returns the payload of an object that is not stored, or no longer.
+    pub(super) fn object_payload(&self, info: &ResourceInfo, value: Value) -> Payload {
         Payload::Object { value, type_ref: info.type_ref.clone() }
     }
 }

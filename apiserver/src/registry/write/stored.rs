@@ -11,7 +11,7 @@ use crate::resource_info::ResourceInfo;
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result, codec};
 
-/// What stands in stored bytes for the revision, until it is cut out.
+/// The placeholder of the revision in the bytes to store, until it is cut out.
 const MARK: &str = "@";
 
 /// The bytes to store: Go's order, and an empty place for the revision.
@@ -57,7 +57,7 @@ impl Registry {
     }
 }
 
-/// What kube-apiserver's etcd client sends at most; etcd itself accepts less.
+/// The maximum message size, in bytes, of kube-apiserver's etcd client; etcd itself accepts less.
 const MAX_MESSAGE_BYTES: usize = 2 << 20;
 
 /// The limits are etcd's, and answered as kube-apiserver passes them on. The disk's failures are the operator's to read.

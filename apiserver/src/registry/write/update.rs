@@ -25,7 +25,7 @@ use crate::resource_info::{Part, ResourceInfo};
 use crate::strategy::validate;
 use crate::{Error, Result};
 
-/// What to do with a changed object.
+/// The action for a changed object.
 enum Changed {
     Nothing,
     Store(Value),
@@ -169,10 +169,12 @@ impl Registry {
                         .await?;
                     self.commit_changed(&writing, &current, object, allocation).await?
                 }
-                Changed::Remove(object) if writing.dry_run() => Some(self.dry(info, object).await?),
+                Changed::Remove(object) if writing.dry_run() => {
+                    Some(self.dry_run_payload(info, object).await?)
+                }
                 Changed::Remove(object) => {
                     let removed = self.remove(info, &current, &old, writing.caller.origin()).await?;
-                    removed.map(|_| self.loose(info, info.from_internal(object)))
+                    removed.map(|_| self.object_payload(info, info.from_internal(object)))
                 }
             };
             if let Some(payload) = payload {
@@ -241,7 +243,7 @@ impl Registry {
     ) -> Result<Option<Payload>> {
         let info = &*writing.target.info;
         if writing.dry_run() {
-            return Ok(Some(self.dry(info, object).await?));
+            return Ok(Some(self.dry_run_payload(info, object).await?));
         }
         let stored = stored_bytes(info, info.store(object).await?);
         let write = Write::put(current.key.clone(), Expect::Revision(current.revision), stored);
@@ -311,7 +313,7 @@ async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Val
     Ok(info.store(loaded.clone()).await? != parse(current)?)
 }
 
-/// What a change may leave out, or not touch at all.
+/// Restores the system fields that a change omits or must not modify.
 fn keep_system_fields(new: &mut Value, old: &Value) {
     let kept = |member: &str| old.meta(member).cloned().unwrap_or(Value::Null);
     if new.uid().is_empty() {

@@ -192,7 +192,7 @@ async fn log_response(
             Some(collected) => body.inspect_chunks(move |chunk| collect(&collected, chunk)),
             None => body,
         };
-        body.keep(completion)
+        body.release_when_sent(completion)
     })
 }
 

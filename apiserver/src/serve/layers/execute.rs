@@ -19,8 +19,8 @@ use crate::telemetry::trace_context;
 /// Executes requests by their deadline; large ones that came over a socket in the background.
 #[derive(Clone)]
 pub struct Execute<'a, S> {
-    /// Turns at working on a large request.
-    turns: &'a Arc<Semaphore>,
+    /// The permits for executing large requests.
+    permits: &'a Arc<Semaphore>,
     /// Seats of those who evaluate expressions that take long.
     evaluations: &'a Arc<QueueSet>,
     on_socket: bool,
@@ -30,16 +30,16 @@ pub struct Execute<'a, S> {
 impl<'a, S> Execute<'a, S> {
     /// Executes the requests to a service.
     ///
-    /// - `turns`: one for each large request that is worked on at a time.
+    /// - `permits`: one for each large request that is executed concurrently.
     /// - `evaluations`: seats, by user, for requests that evaluate expressions that take long.
     /// - `on_socket`: whether the requests come over a socket.
     pub fn new(
-        turns: &'a Arc<Semaphore>,
+        permits: &'a Arc<Semaphore>,
         evaluations: &'a Arc<QueueSet>,
         on_socket: bool,
         inner: S,
     ) -> Execute<'a, S> {
-        Execute { turns, evaluations, on_socket, inner }
+        Execute { permits, evaluations, on_socket, inner }
     }
 }
 
@@ -56,12 +56,12 @@ where
     }
 
     fn call(&mut self, request: MeasuredRequest) -> Self::Future {
-        let Execute { turns, evaluations, on_socket, inner } = self.clone();
+        let Execute { permits, evaluations, on_socket, inner } = self.clone();
         Box::pin(async move {
             let (deadline, is_background) = (request.deadline, request.is_large && on_socket);
             let evaluator = Evaluator {
                 seats: evaluations.clone(),
-                turns: turns.clone(),
+                permits: permits.clone(),
                 user: request.user.clone(),
                 is_background,
             };
@@ -78,7 +78,7 @@ where
                 true => {
                     let described =
                         async { response.await.unwrap_or_else(|error| context.respond_to(&error.into())) };
-                    Ok(in_background(turns, described).await)
+                    Ok(in_background(permits, described).await)
                 }
             }
         })
@@ -103,25 +103,25 @@ mod tests {
         MeasuredRequest { context, user, flow: None, deadline: Deadline::default(), body: None, is_large }
     }
 
-    fn one_turn() -> Arc<Semaphore> {
+    fn one_permit() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(1))
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_end_by_their_deadline() {
-        let (turns, evaluations) = (one_turn(), QueueSet::with(EVALUATION_LIMITS));
+        let (permits, evaluations) = (one_permit(), QueueSet::with(EVALUATION_LIMITS));
         let hang = service_fn(|_| pending::<Result<Response<Body>, Error>>());
-        let refused = Execute::new(&turns, &evaluations, true, hang).oneshot(request(false)).await;
+        let refused = Execute::new(&permits, &evaluations, true, hang).oneshot(request(false)).await;
         assert!(matches!(refused, Err(RequestRefusal::Error(error)) if error.code() == 504));
         let fail =
             service_fn(|_| -> Ready<Result<Response<Body>, Error>> { ready(Err(Error::PageNotFound)) });
-        let refused = Execute::new(&turns, &evaluations, true, fail).oneshot(request(false)).await;
+        let refused = Execute::new(&permits, &evaluations, true, fail).oneshot(request(false)).await;
         assert!(matches!(refused, Err(RequestRefusal::Error(Error::PageNotFound))));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn large_requests_over_a_socket_are_executed_in_the_background() {
-        let (turns, evaluations) = (one_turn(), QueueSet::with(EVALUATION_LIMITS));
+        let (permits, evaluations) = (one_permit(), QueueSet::with(EVALUATION_LIMITS));
         for (is_large, on_socket, want) in [(true, true, true), (false, true, false), (true, false, false)] {
             let inner = service_fn(|_| async {
                 let is_background = std::thread::current().name() == Some("background");
@@ -129,7 +129,10 @@ mod tests {
                 Ok(Response::new(Body::empty()))
             });
             assert!(
-                Execute::new(&turns, &evaluations, on_socket, inner).oneshot(request(is_large)).await.is_ok()
+                Execute::new(&permits, &evaluations, on_socket, inner)
+                    .oneshot(request(is_large))
+                    .await
+                    .is_ok()
             );
         }
     }

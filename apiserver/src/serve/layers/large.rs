@@ -22,13 +22,13 @@ use crate::telemetry::latency::Phase;
 const LARGE: usize = 64 << 10;
 /// The factor for the size of bodies that can grow when they are decoded: by copies in a JSON
 /// patch, or aliases in YAML.
-const GROWTH: usize = 16;
+const GROWTH_FACTOR: usize = 16;
 /// The number of bytes that an object or a list in a body counts in addition to its size: `{}` may
 /// get many defaults, and as many errors.
-const NODE: usize = 16;
+const NODE_WEIGHT: usize = 16;
 /// The factor for the size of protobuf bodies: their nodes cannot be counted without decoding, and
 /// have fewer bytes.
-const PROTOBUF: usize = 4;
+const PROTOBUF_FACTOR: usize = 4;
 /// The groups of objects that are costly at any size, since expressions and patterns are compiled.
 /// Extensions add others.
 const COMPILED: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
@@ -40,30 +40,30 @@ pub const LARGE_LIMITS: QueueLimits = QueueLimits { seats: 4, waiting_per_flow: 
 /// Finds the large requests and delays them until they have a permit, which they keep until the
 /// response.
 #[derive(Clone)]
-pub struct LargeTurn<'a, S> {
+pub struct LargeRequestPermit<'a, S> {
     registry: &'a Registry,
     groups: &'static [&'static str],
-    turns: &'a Arc<QueueSet>,
+    permits: &'a Arc<QueueSet>,
     inner: S,
 }
 
-impl<'a, S> LargeTurn<'a, S> {
+impl<'a, S> LargeRequestPermit<'a, S> {
     /// Creates the layer.
     ///
     /// - `registry`: the registry of the objects that requests change.
     /// - `groups`: the API groups of objects that are costly at any size.
-    /// - `turns`: the queue of permits, by user.
+    /// - `permits`: the queue of permits, by user.
     pub fn new(
         registry: &'a Registry,
         groups: &'static [&'static str],
-        turns: &'a Arc<QueueSet>,
+        permits: &'a Arc<QueueSet>,
         inner: S,
-    ) -> LargeTurn<'a, S> {
-        LargeTurn { registry, groups, turns, inner }
+    ) -> LargeRequestPermit<'a, S> {
+        LargeRequestPermit { registry, groups, permits, inner }
     }
 }
 
-impl<'a, S> Service<BufferedRequest> for LargeTurn<'a, S>
+impl<'a, S> Service<BufferedRequest> for LargeRequestPermit<'a, S>
 where
     S: Service<MeasuredRequest, Response = Response<Body>, Error = RequestRefusal, Future: Send>
         + Clone
@@ -92,11 +92,11 @@ where
         if !is_large {
             return Either::Right(self.inner.call(request));
         }
-        let (turns, inner) = (self.turns, self.inner.clone());
+        let (permits, inner) = (self.permits, self.inner.clone());
         Either::Left(Box::pin(async move {
-            let _turn = {
+            let _permit = {
                 let _timer = request.context.latency.measure(Phase::Queue);
-                turns.acquire(&request.user.name, request.deadline.of_queue()).await?
+                permits.acquire(&request.user.name, request.deadline.of_queue()).await?
             };
             inner.oneshot(request).await
         }))
@@ -118,17 +118,17 @@ fn is_large(
     }
     // The format that the body is decoded as later; a body in any other format is not decoded.
     let size = match Format::of_body(headers) {
-        _ if request.verb == Verb::Patch => body.len() * GROWTH,
-        Ok(Format::Yaml) => body.len() * GROWTH,
-        Ok(Format::Protobuf) => body.len() * PROTOBUF,
-        Ok(Format::Json) | Err(_) => body.len() + nodes(body) * NODE,
+        _ if request.verb == Verb::Patch => body.len() * GROWTH_FACTOR,
+        Ok(Format::Yaml) => body.len() * GROWTH_FACTOR,
+        Ok(Format::Protobuf) => body.len() * PROTOBUF_FACTOR,
+        Ok(Format::Json) | Err(_) => body.len() + nodes(body) * NODE_WEIGHT,
     };
     size + changed() >= LARGE
 }
 
 /// Returns the number of objects and lists in a body, if they matter.
 fn nodes(body: &[u8]) -> usize {
-    match body.len() * (1 + NODE) >= LARGE {
+    match body.len() * (1 + NODE_WEIGHT) >= LARGE {
         true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),
         false => 0,
     }
@@ -156,17 +156,25 @@ mod tests {
             ("a large body", "PUT", pod, json, LARGE, 0, true),
             ("a large object", "DELETE", pod, json, 0, LARGE, true),
             ("together", "PUT", pod, json, LARGE / 2, LARGE / 2, true),
-            ("a small patch", "PATCH", pod, json, LARGE / GROWTH - 1, 0, false),
-            ("a patch", "PATCH", pod, json, LARGE / GROWTH, 0, true),
-            ("YAML", "PUT", pod, "application/yaml", LARGE / GROWTH, 0, true),
-            ("YAML with parameters", "PUT", pod, "application/YAML; charset=utf-8", LARGE / GROWTH, 0, true),
-            ("protobuf", "PUT", pod, "application/vnd.kubernetes.protobuf", LARGE / PROTOBUF, 0, true),
+            ("a small patch", "PATCH", pod, json, LARGE / GROWTH_FACTOR - 1, 0, false),
+            ("a patch", "PATCH", pod, json, LARGE / GROWTH_FACTOR, 0, true),
+            ("YAML", "PUT", pod, "application/yaml", LARGE / GROWTH_FACTOR, 0, true),
+            (
+                "YAML with parameters",
+                "PUT",
+                pod,
+                "application/YAML; charset=utf-8",
+                LARGE / GROWTH_FACTOR,
+                0,
+                true,
+            ),
+            ("protobuf", "PUT", pod, "application/vnd.kubernetes.protobuf", LARGE / PROTOBUF_FACTOR, 0, true),
             (
                 "small protobuf",
                 "PUT",
                 pod,
                 "application/vnd.kubernetes.protobuf",
-                LARGE / PROTOBUF - 1,
+                LARGE / PROTOBUF_FACTOR - 1,
                 0,
                 false,
             ),
@@ -192,7 +200,7 @@ mod tests {
 
     #[test]
     fn many_objects_make_a_request_large() {
-        let most = LARGE.div_ceil(3 + NODE);
+        let most = LARGE.div_ceil(3 + NODE_WEIGHT);
         for (objects, want) in [(most - 1, false), (most, true), (14_000, true)] {
             let context = testing::received("POST", "/api/v1/namespaces/n/pods", &[]).context;
             let request = context.resource().expect("a resource");
@@ -206,9 +214,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_requests_take_turns() {
+    async fn a_large_request_waits_for_a_permit() {
         let registry = testing::registry().await;
-        let turns = QueueSet::with(QueueLimits { seats: 2, waiting_per_flow: 1, waiting: 1 });
+        let permits = QueueSet::with(QueueLimits { seats: 2, waiting_per_flow: 1, waiting: 1 });
         let inner = service_fn(|request: MeasuredRequest| {
             let code = if request.is_large { 202 } else { 200 };
             let mut response = Response::new(Body::empty());
@@ -220,13 +228,14 @@ mod tests {
             let user = Arc::new(UserInfo::new("alice", &[]));
             let body = Some(Ok(Bytes::from(vec![b' '; size])));
             let request = BufferedRequest { context, user, flow: None, deadline: Deadline::default(), body };
-            let response = LargeTurn::new(&registry, &GROUPS, &turns, inner).oneshot(request).await;
+            let response =
+                LargeRequestPermit::new(&registry, &GROUPS, &permits, inner).oneshot(request).await;
             response.map(|response| response.status().as_u16()).map_err(|_| "rejected")
         };
         assert_eq!(send(LARGE).await, Ok(202));
         let now = tokio::time::Instant::now();
-        let _turn = turns.acquire("alice", now).await.expect("the only turn of a user");
-        assert_eq!(send(LARGE).await, Err("rejected"), "no turn in time");
+        let _permit = permits.acquire("alice", now).await.expect("the only permit of a user");
+        assert_eq!(send(LARGE).await, Err("rejected"), "no permit in time");
         assert_eq!(now.elapsed(), Deadline::default().of_queue() - tokio::time::Instant::now());
         assert_eq!(send(LARGE - 1).await, Ok(200), "small ones need none");
     }

@@ -37,7 +37,7 @@ pub use deadline::SetDeadline;
 pub use execute::Execute;
 pub use filter::{RequestFilter, filter};
 pub use headers::{AuditId, cache_control};
-pub use large::{LARGE_LIMITS, LargeTurn};
+pub use large::{LARGE_LIMITS, LargeRequestPermit};
 pub use omit_body::OmitBody;
 pub use read_body::ReadBody;
 pub use record::{RecordRequest, labels};

@@ -86,7 +86,7 @@ where
                 share.release_body_bytes();
             }
             Ok(response?.map(|body| match share {
-                Some(share) => body.keep(share),
+                Some(share) => body.release_when_sent(share),
                 None => body,
             }))
         })

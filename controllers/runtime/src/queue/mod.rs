@@ -4,10 +4,10 @@
 //! is enqueued again when its worker is done. A key can be added after a delay
 //! ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), with a growing delay until
 //! [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is
-//! an addition: a key can pause after it was processed ([`Queue::done_and_rest`]), and additions in
+//! an addition: a key can pause after it was processed ([`Queue::done_and_pause`]), and additions in
 //! the meantime enqueue it once. Under a manual clock, keys are processed in turns with those of
 //! all other queues ([`coracle_clock::Turns`]).
-#![expect(clippy::disallowed_methods, reason = "rests spare the processor, and metrics are measured")]
+#![expect(clippy::disallowed_methods, reason = "pauses limit processor time, and metrics are measured")]
 
 mod ready_keys;
 
@@ -67,12 +67,12 @@ struct State<K> {
     dirty: HashMap<K, Dirty>,
     working: HashMap<K, Instant>,
     /// The time until which a key is not processed again.
-    resting: HashMap<K, time::Instant>,
+    paused_until: HashMap<K, time::Instant>,
     /// The delayed keys, in order of time; also the list of pending timers: see [`Source`].
     later: BTreeMap<(Timestamp, u64), (K, &'static Timer)>,
     due: HashMap<K, (Timestamp, u64)>,
     /// The number of keys that are delayed by a pause of the implementation.
-    paused: usize,
+    pacing_timers: usize,
     failures: HashMap<K, u32>,
     sequence: u64,
     /// The work of all keys that are processed, are delayed by a pause of the implementation, or
@@ -130,10 +130,10 @@ impl<K: Key> Queue<K> {
             waiting,
             dirty: HashMap::new(),
             working: HashMap::new(),
-            resting: HashMap::new(),
+            paused_until: HashMap::new(),
             later: BTreeMap::new(),
             due: HashMap::new(),
-            paused: 0,
+            pacing_timers: 0,
             failures: HashMap::new(),
             sequence: 0,
             work: None,
@@ -184,7 +184,7 @@ impl<K: Key> Queue<K> {
         let place = (at, state.sequence);
         state.later.insert(place, (key.clone(), timer));
         state.due.insert(key, place);
-        state.paused += usize::from(timer.class == Class::Pacing);
+        state.pacing_timers += usize::from(timer.class == Class::Pacing);
         self.track(&mut state);
         // A worker that waits for the next delayed key may have to wait for this one instead.
         self.0.changed.notify_one();
@@ -228,9 +228,9 @@ impl<K: Key> Queue<K> {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
             let is_held = self.0.clock.holds();
-            let (next_time, rested) = {
+            let (next_time, pause_end) = {
                 let mut state = self.state();
-                self.end_rests(&mut state);
+                self.end_pauses(&mut state);
                 if !is_held {
                     self.enter_due(&mut state);
                 }
@@ -242,36 +242,36 @@ impl<K: Key> Queue<K> {
                     return key;
                 }
                 let next_time = state.later.first_key_value().map(|((at, _), _)| *at);
-                (next_time.filter(|_| !is_held), state.resting.values().min().copied())
+                (next_time.filter(|_| !is_held), state.paused_until.values().min().copied())
             };
             // The keys that are due have entered before this work ends.
             due = tokio::select! {
                 () = changed => None,
                 () = self.0.clock.released(), if is_held => None,
                 due = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))), if next_time.is_some() => due,
-                Some(()) = OptionFuture::from(rested.map(|at| time::sleep_until(at))) => None,
+                Some(()) = OptionFuture::from(pause_end.map(|at| time::sleep_until(at))) => None,
             };
         }
     }
 
     /// Marks a key from [`Queue::next`] as processed.
     pub fn done(&self, key: &K) {
-        self.done_and_rest(key, Duration::ZERO);
+        self.done_and_pause(key, Duration::ZERO);
     }
 
     /// Marks a key as done; it is not processed again for a time, even if it is added. The time is
     /// the machine's, not the clock's.
-    pub fn done_and_rest(&self, key: &K, rest: Duration) {
+    pub fn done_and_pause(&self, key: &K, pause: Duration) {
         let mut state = self.state();
         if let Some(since) = state.working.remove(key) {
             self.0.metrics.work_duration.observe(since.elapsed().as_secs_f64());
         }
-        if !rest.is_zero() && !state.waiting.is_in_turns() {
-            state.resting.insert(key.clone(), time::Instant::now() + rest);
+        if !pause.is_zero() && !state.waiting.is_in_turns() {
+            state.paused_until.insert(key.clone(), time::Instant::now() + pause);
             // A worker that waits for the next delayed key may have to wait for this one instead.
             self.0.changed.notify_one();
         } else if let Some(Dirty { is_paced, .. }) = state.dirty.get(key)
-            && !state.resting.contains_key(key)
+            && !state.paused_until.contains_key(key)
         {
             let is_paced = *is_paced;
             state.waiting.push(key.clone(), is_paced);
@@ -281,13 +281,13 @@ impl<K: Key> Queue<K> {
         self.report(&state);
     }
 
-    fn end_rests(&self, state: &mut State<K>) {
+    fn end_pauses(&self, state: &mut State<K>) {
         let now = time::Instant::now();
-        let State { resting, waiting, dirty, working, .. } = state;
-        let rested = resting.extract_if(|_, until| *until <= now).map(|(key, _)| key);
+        let State { paused_until, waiting, dirty, working, .. } = state;
+        let ended = paused_until.extract_if(|_, until| *until <= now).map(|(key, _)| key);
         // A key in process is enqueued when its worker is done.
-        let rested = rested.filter(|key| dirty.contains_key(key) && !working.contains_key(key));
-        rested.for_each(|key| waiting.push(key, false));
+        let ended = ended.filter(|key| dirty.contains_key(key) && !working.contains_key(key));
+        ended.for_each(|key| waiting.push(key, false));
     }
 
     fn enter(&self, state: &mut State<K>, key: K, is_paced: bool) {
@@ -298,7 +298,7 @@ impl<K: Key> Queue<K> {
         self.0.metrics.adds.inc();
         state.dirty.insert(key.clone(), Dirty { since: Instant::now(), is_paced });
         self.track(state);
-        if !state.working.contains_key(&key) && !state.resting.contains_key(&key) {
+        if !state.working.contains_key(&key) && !state.paused_until.contains_key(&key) {
             state.waiting.push(key, is_paced);
             self.0.changed.notify_one();
         }
@@ -313,7 +313,7 @@ impl<K: Key> Queue<K> {
             if let Some((key, timer)) = state.later.remove(&place) {
                 state.due.remove(&key);
                 self.enter(state, key, false);
-                state.paused -= usize::from(timer.class == Class::Pacing);
+                state.pacing_timers -= usize::from(timer.class == Class::Pacing);
             }
         }
     }
@@ -322,7 +322,7 @@ impl<K: Key> Queue<K> {
     /// wait for turns are registered there.
     fn track(&self, state: &mut State<K>) {
         let has_work = !state.dirty.is_empty() && !state.waiting.is_in_turns();
-        let is_idle = !has_work && state.working.is_empty() && state.paused == 0;
+        let is_idle = !has_work && state.working.is_empty() && state.pacing_timers == 0;
         match is_idle {
             true => state.work = None,
             false if state.work.is_none() => state.work = Some(self.0.clock.activity().begin()),
@@ -358,7 +358,7 @@ impl<K: Key> Queue<K> {
 impl<K: Key> State<K> {
     fn remove_later(&mut self, place: (Timestamp, u64)) {
         if let Some((_, timer)) = self.later.remove(&place) {
-            self.paused -= usize::from(timer.class == Class::Pacing);
+            self.pacing_timers -= usize::from(timer.class == Class::Pacing);
         }
     }
 }
@@ -406,25 +406,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_rests_comes_back_once() {
+    async fn a_paused_key_is_processed_once_afterwards() {
         let (queue, _mock) = queue();
-        let rest = Duration::from_millis(20);
+        let pause = Duration::from_millis(20);
         queue.add("a");
         assert_eq!(next(&queue), Some("a"));
         queue.add("a");
-        queue.done_and_rest(&"a", rest);
+        queue.done_and_pause(&"a", pause);
         let began = time::Instant::now();
         queue.add("a");
         queue.add("b");
-        assert_eq!(next(&queue), Some("b"), "a rests");
+        assert_eq!(next(&queue), Some("b"), "a is paused");
         assert_eq!(next(&queue), None);
         assert_eq!(queue.next().await, "a");
-        assert!(began.elapsed() >= rest, "{:?}", began.elapsed());
-        queue.done_and_rest(&"a", rest);
-        time::sleep(2 * rest).await;
+        assert!(began.elapsed() >= pause, "{:?}", began.elapsed());
+        queue.done_and_pause(&"a", pause);
+        time::sleep(2 * pause).await;
         assert_eq!(next(&queue), None, "nothing added it");
         queue.add("a");
-        assert_eq!(next(&queue), Some("a"), "its rest is over");
+        assert_eq!(next(&queue), Some("a"), "its pause is over");
     }
 
     #[test]
@@ -558,7 +558,7 @@ mod tests {
         assert_eq!(next(&one), Some("a"));
         one.add("a");
         other.add("b");
-        one.done_and_rest(&"a", Duration::from_secs(1));
+        one.done_and_pause(&"a", Duration::from_secs(1));
         assert_eq!(next(&one), None);
         turns.give(clock.activity());
         assert_eq!((next(&one), next(&other)), (Some("a"), None), "by the name of its queue");

@@ -77,7 +77,7 @@ struct Counting {
 
 impl Controller for Counting {
     const NAME: &'static str = "counting-controller";
-    const QUEUE: &'static str = "counting";
+    const QUEUE_NAME: &'static str = "counting";
     type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {
@@ -123,7 +123,7 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     tokio::spawn(run(context.clone(), controller, move || ready.send(()).unwrap()));
     is_ready.await.unwrap();
     assert_eq!(passes.recv().await, Some(1));
-    let retries = context.metrics.queue(Counting::QUEUE).retries;
+    let retries = context.metrics.queue(Counting::QUEUE_NAME).retries;
     while retries.get() < 1.0 {
         tokio::task::yield_now().await;
     }

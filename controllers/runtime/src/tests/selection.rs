@@ -26,7 +26,7 @@ struct ConfigMapController(Arc<Cache<ConfigMap>>);
 
 impl Controller for ConfigMapController {
     const NAME: &'static str = "configmap-controller";
-    const QUEUE: &'static str = "configmap";
+    const QUEUE_NAME: &'static str = "configmap";
     type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {
@@ -49,7 +49,7 @@ struct SecretController(Arc<Cache<Secret>>);
 
 impl Controller for SecretController {
     const NAME: &'static str = "secret-controller";
-    const QUEUE: &'static str = "secret";
+    const QUEUE_NAME: &'static str = "secret";
     type Key = String;
 
     fn sources(&self, sources: &mut Sources<String>) {

@@ -34,7 +34,7 @@ impl Initialize<Settings> for ExternalAttacher {
 
 impl Controller for ExternalAttacher {
     const NAME: &'static str = CSI_DRIVER;
-    const QUEUE: &'static str = "csi_attach";
+    const QUEUE_NAME: &'static str = "csi_attach";
     /// An attachment.
     type Key = NamespacedName;
 

@@ -88,7 +88,7 @@ pub struct Driver {
 impl ProvisionerPlugin for Driver {
     type Settings = Settings;
     const CONTROLLER: &'static str = CSI_DRIVER;
-    const QUEUE: &'static str = "csi_provision";
+    const QUEUE_NAME: &'static str = "csi_provision";
     const PROVISIONER: &'static str = CSI_DRIVER;
 
     fn new(context: &Context) -> Driver {

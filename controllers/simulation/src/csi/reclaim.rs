@@ -71,7 +71,7 @@ impl Initialize<Settings> for ReclaimController {
 
 impl Controller for ReclaimController {
     const NAME: &'static str = CSI_DRIVER;
-    const QUEUE: &'static str = "csi_reclaim";
+    const QUEUE_NAME: &'static str = "csi_reclaim";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

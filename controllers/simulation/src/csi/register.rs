@@ -44,7 +44,7 @@ impl Initialize<Settings> for NodeDriverRegistrar {
 
 impl Controller for NodeDriverRegistrar {
     const NAME: &'static str = CSI_DRIVER;
-    const QUEUE: &'static str = "csi_register";
+    const QUEUE_NAME: &'static str = "csi_register";
     /// The name of a node, or of the driver.
     type Key = String;
 

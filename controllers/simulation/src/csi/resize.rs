@@ -53,7 +53,7 @@ impl Initialize<Settings> for ExternalResizer {
 
 impl Controller for ExternalResizer {
     const NAME: &'static str = CSI_DRIVER;
-    const QUEUE: &'static str = "csi_resize";
+    const QUEUE_NAME: &'static str = "csi_resize";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

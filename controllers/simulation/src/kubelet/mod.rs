@@ -129,7 +129,7 @@ impl Initialize<Settings> for Kubelet {
 
 impl Controller for Kubelet {
     const NAME: &'static str = NAME;
-    const QUEUE: &'static str = NAME;
+    const QUEUE_NAME: &'static str = NAME;
     const WORKERS: usize = 16;
     type Key = NamespacedName;
 
@@ -171,7 +171,7 @@ impl Controller for Kubelet {
             here.for_each(|pod| queue.add(NamespacedName::of(pod.as_ref())));
         });
         let (pods, mounts) = (self.pods.clone(), self.mounts.clone());
-        sources.beside(|_| async move {
+        sources.spawn(|_| async move {
             pods.synced().await;
             mounts.remove_orphans(&pods).await;
             std::future::pending().await

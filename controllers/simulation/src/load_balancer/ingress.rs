@@ -33,7 +33,7 @@ impl Initialize<Settings> for IngressAddresses {
 
 impl Controller for IngressAddresses {
     const NAME: &'static str = "ingress-address-controller";
-    const QUEUE: &'static str = "ingress_address";
+    const QUEUE_NAME: &'static str = "ingress_address";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -53,7 +53,7 @@ impl Initialize<Settings> for ServiceAddresses {
 
 impl Controller for ServiceAddresses {
     const NAME: &'static str = "service-lb-controller";
-    const QUEUE: &'static str = "service";
+    const QUEUE_NAME: &'static str = "service";
     // Each address is given once.
     const WORKERS: usize = 1;
     type Key = NamespacedName;

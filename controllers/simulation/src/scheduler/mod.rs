@@ -125,9 +125,9 @@ impl Initialize<Settings> for Scheduler {
 
 impl Controller for Scheduler {
     const NAME: &'static str = "kube-scheduler";
-    const QUEUE: &'static str = "scheduler";
+    const QUEUE_NAME: &'static str = "scheduler";
     const WORKERS: usize = 1;
-    const REST: u32 = 0;
+    const PAUSE_FACTOR: u32 = 0;
     type Key = SchedulingCycle;
 
     fn sources(&self, sources: &mut Sources<SchedulingCycle>) {

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{Deployment, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::replica_sets::{ReplicaSets, Resize, available, replicas, reported, total, wanted};
+use super::replica_sets::{ReplicaSets, Resize, available, desired_replicas, replicas, reported, total};
 use crate::workload::int_or_percent::{Round, scaled_value};
 
 /// The next step of a rollout.
@@ -38,13 +38,13 @@ fn bounds(deployment: &Deployment) -> Bounds {
     let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
     let number = |field: fn(&RollingUpdateDeployment) -> &Option<IntOrString>, round| {
         let value = rolling.and_then(|rolling| field(rolling).as_ref());
-        value.and_then(|value| scaled_value(value, wanted(deployment), round)).unwrap_or(0)
+        value.and_then(|value| scaled_value(value, desired_replicas(deployment), round)).unwrap_or(0)
     };
     let surge = number(|rolling| &rolling.max_surge, Round::Up);
     let unavailable = number(|rolling| &rolling.max_unavailable, Round::Down);
     // With both at zero no pod could ever be updated.
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
-    Bounds { surge, unavailable: unavailable.min(wanted(deployment)) }
+    Bounds { surge, unavailable: unavailable.min(desired_replicas(deployment)) }
 }
 
 struct Bounds {
@@ -54,23 +54,23 @@ struct Bounds {
 
 /// Returns the largest total number of pods during a rollout.
 pub(super) fn max_replicas(deployment: &Deployment) -> i32 {
-    wanted(deployment).saturating_add(bounds(deployment).surge)
+    desired_replicas(deployment).saturating_add(bounds(deployment).surge)
 }
 
 /// Returns the smallest number of available pods during a rollout.
 pub(super) fn min_available(deployment: &Deployment) -> i32 {
-    wanted(deployment).saturating_sub(bounds(deployment).unavailable)
+    desired_replicas(deployment).saturating_sub(bounds(deployment).unavailable)
 }
 
 /// Returns the next size of the new ReplicaSet; one that does not exist yet has size 0. It grows as
 /// far as `maxSurge` allows, up to the desired size.
 pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     if !is_rolling(deployment) {
-        return wanted(deployment);
+        return desired_replicas(deployment);
     }
     let own = sets.new.as_ref().map_or(0, |new| replicas(new));
     let room = max_replicas(deployment).saturating_sub(total(sets.all())).max(0);
-    wanted(deployment).min(own.saturating_add(room))
+    desired_replicas(deployment).min(own.saturating_add(room))
 }
 
 /// Returns a step of a rolling update: up or down, never both, so that no step relies on pods that
@@ -146,7 +146,8 @@ pub(super) fn recreate<'a>(
         return Step::AwaitOldPods;
     }
     let Some(new) = &sets.new else { return Step::CreateNew };
-    Resize::unless_equal(new, wanted(deployment)).map_or(Step::Rest, |resize| Step::Resize(vec![resize]))
+    Resize::unless_equal(new, desired_replicas(deployment))
+        .map_or(Step::Rest, |resize| Step::Resize(vec![resize]))
 }
 
 #[cfg(test)]

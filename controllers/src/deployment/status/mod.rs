@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::conditions::{
     self, AVAILABLE, PROGRESSING, REPLICA_FAILURE, condition, find, reason, remove, replace,
 };
-use super::replica_sets::{ReplicaSets, reported, total, wanted};
+use super::replica_sets::{ReplicaSets, desired_replicas, reported, total};
 use super::rolling;
 
 pub(super) const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
@@ -69,7 +69,7 @@ fn terminating(sets: &ReplicaSets) -> Option<i32> {
 /// Whether all pods are of the new ReplicaSet and available.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let counts = [status.updated_replicas, status.replicas, status.available_replicas];
-    counts.iter().all(|count| count.unwrap_or(0) == wanted(deployment))
+    counts.iter().all(|count| count.unwrap_or(0) == desired_replicas(deployment))
         && status.observed_generation.unwrap_or(0) >= deployment.metadata.generation.unwrap_or(0)
 }
 

@@ -13,9 +13,9 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::super::backoff::BackoffRecord;
-use super::super::census::{Observed, uid};
 use super::super::manage::PodAction;
 use super::super::plan::{Executed, plan};
+use super::super::pod_counts::{Observed, uid};
 use super::super::pods::new_pods;
 use super::super::tracking::track;
 
@@ -178,11 +178,11 @@ impl World {
         };
         let plan = plan(&observed);
         let executed = self.act(&observed, &plan.action, &mut requests);
-        let tracking = track(&observed, &plan.census, plan.settle(&observed, executed));
+        let tracking = track(&observed, &plan.pod_counts, plan.settle(&observed, executed));
         if tracking.has_changed(&observed) && !(requests.succeed() && self.write(&tracking.status)) {
             return self.observe();
         }
-        self.backoff = plan.census.backoff;
+        self.backoff = plan.pod_counts.backoff;
         let mut is_all = true;
         for pod in &tracking.released {
             match requests.succeed() {

@@ -4,15 +4,15 @@ use coracle_clock::Delay;
 use k8s_openapi::api::batch::v1::JobStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::census::{Census, Observed, count};
 use super::conditions::{SUSPENDED, set_condition};
 use super::manage::{PodAction, manage};
+use super::pod_counts::{Observed, PodCounts, count};
 use super::verdict::{Verdict, deadline_requeue, verdict};
 use crate::timers::{JOB_BACKOFF, JOB_DEADLINE};
 
 /// The action on the pods, and the state kept for the status.
 pub struct Plan {
-    pub census: Census,
+    pub pod_counts: PodCounts,
     pub verdict: Option<Verdict>,
     pub action: PodAction,
     pub requeue_after: Option<Delay>,
@@ -39,13 +39,13 @@ pub struct Settled {
 }
 
 pub fn plan(observed: &Observed) -> Plan {
-    let census = Census::of(observed);
-    let verdict = verdict(observed, &census);
+    let pod_counts = PodCounts::of(observed);
+    let verdict = verdict(observed, &pod_counts);
     let is_managed = verdict.is_none() && observed.job.metadata.deletion_timestamp.is_none();
     let action = match &verdict {
-        Some(_) if census.active.is_empty() => PodAction::None,
-        Some(_) => PodAction::Terminate(census.active.clone()),
-        None if is_managed => manage(observed, &census),
+        Some(_) if pod_counts.active.is_empty() => PodAction::None,
+        Some(_) => PodAction::Terminate(pod_counts.active.clone()),
+        None if is_managed => manage(observed, &pod_counts),
         None => PodAction::None,
     };
     let back_off = match &action {
@@ -55,17 +55,17 @@ pub fn plan(observed: &Observed) -> Plan {
     let deadline = deadline_requeue(observed).filter(|_| verdict.is_none());
     let deadline = deadline.map(|left| JOB_DEADLINE.after(left));
     let requeue_after = deadline.into_iter().chain(back_off).min();
-    Plan { census, verdict, action, requeue_after, is_managed }
+    Plan { pod_counts, verdict, action, requeue_after, is_managed }
 }
 
 impl Plan {
     pub fn settle(&self, observed: &Observed, executed: Executed) -> Settled {
-        let census = &self.census;
+        let pod_counts = &self.pod_counts;
         let (deleted, deleted_ready) = (count(executed.deleted), count(executed.deleted_ready));
         let active = match self.action {
             // The value that kube-controller-manager reports.
             PodAction::BackOff(_) => 0,
-            _ => count(census.active.len()) - deleted + count(executed.created),
+            _ => count(pod_counts.active.len()) - deleted + count(executed.created),
         };
         let mut status = observed.status();
         status.uncounted_terminated_pods.get_or_insert_default();
@@ -73,18 +73,18 @@ impl Plan {
             status.start_time = Some(Time(observed.now));
         }
         status.active = nonzero(active);
-        status.ready = Some(census.ready - deleted_ready);
-        status.terminating = Some(census.terminating + deleted);
+        status.ready = Some(pod_counts.ready - deleted_ready);
+        status.terminating = Some(pod_counts.terminating + deleted);
         let mut settled = Settled { status, verdict: self.verdict.clone(), event: None };
         if self.verdict.is_some() {
             // While a pod may still run the end cannot be declared.
-            settled.verdict.take_if(|_| executed.deleted != census.active.len());
+            settled.verdict.take_if(|_| executed.deleted != pod_counts.active.len());
             return settled;
         }
         let is_complete = active == 0
             && match observed.spec.completions {
-                None => census.succeeded > 0,
-                Some(completions) => census.succeeded >= completions,
+                None => pod_counts.succeeded > 0,
+                Some(completions) => pod_counts.succeeded >= completions,
             };
         if is_complete {
             settled.verdict = Some(Verdict::completed());

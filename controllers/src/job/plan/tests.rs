@@ -72,10 +72,11 @@ fn render(action: &PodAction) -> String {
         PodAction::Remove(pods) => format!("remove {}", names(pods)),
         PodAction::Create(Creation::Plain(count)) => format!("create {count}"),
         PodAction::Create(Creation::Indexed(indexes)) => {
-            let one = |(index, failures): &(i32, Option<crate::job::census::FailureCounts>)| match failures {
-                Some(failures) if failures.counted > 0 => format!("{index}({})", failures.counted),
-                _ => index.to_string(),
-            };
+            let one =
+                |(index, failures): &(i32, Option<crate::job::pod_counts::FailureCounts>)| match failures {
+                    Some(failures) if failures.counted > 0 => format!("{index}({})", failures.counted),
+                    _ => index.to_string(),
+                };
             format!("create #{}", indexes.iter().map(one).collect::<Vec<_>>().join(","))
         }
         PodAction::BackOff(left) => format!("wait {}s", left.as_secs()),
@@ -104,8 +105,8 @@ fn reconcile(job: &Job, pods: &[Arc<Pod>]) -> (String, String, Value) {
     };
     let settled = plan.settle(&observed, executed);
     let verdict = settled.verdict.as_ref().map_or(String::new(), |verdict| verdict.reason.clone());
-    let tracking = track(&observed, &plan.census, settled);
-    let released = tracking.released.iter().map(|pod| crate::job::census::uid(pod).to_owned()).collect();
+    let tracking = track(&observed, &plan.pod_counts, settled);
+    let released = tracking.released.iter().map(|pod| crate::job::pod_counts::uid(pod).to_owned()).collect();
     let concluded = tracking.conclude(&tracking.status, &released, true, now());
     let status = concluded.map_or_else(|| tracking.status.clone(), |(status, _)| status);
     (render(&plan.action), verdict, json!(status))

@@ -122,7 +122,7 @@ impl Initialize<Settings> for ClaimController {
 
 impl Controller for ClaimController {
     const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "claims";
+    const QUEUE_NAME: &'static str = "claims";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -31,7 +31,7 @@ pub struct HostPath {
 impl ProvisionerPlugin for HostPath {
     type Settings = Settings;
     const CONTROLLER: &'static str = NAME;
-    const QUEUE: &'static str = "host_path_provision";
+    const QUEUE_NAME: &'static str = "host_path_provision";
     const PROVISIONER: &'static str = HOST_PATH;
 
     fn new(context: &Context) -> HostPath {

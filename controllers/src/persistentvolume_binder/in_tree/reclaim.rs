@@ -67,7 +67,7 @@ impl Initialize<Settings> for ReclaimController {
 
 impl Controller for ReclaimController {
     const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "host_path_reclaim";
+    const QUEUE_NAME: &'static str = "host_path_reclaim";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -54,7 +54,7 @@ impl Initialize<Settings> for VolumeController {
 
 impl Controller for VolumeController {
     const NAME: &'static str = NAME;
-    const QUEUE: &'static str = "volumes";
+    const QUEUE_NAME: &'static str = "volumes";
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -44,7 +44,7 @@ pub struct Invariants {
 
 impl Invariants {
     /// Begins a pass.
-    pub fn sees(&mut self, seen: &Observed) {
+    pub fn begin_pass(&mut self, seen: &Observed) {
         (self.done, self.updated) = (0, 0);
         let view = View(seen);
         if seen.gates.retention && deletes(seen.set, "scaled") {
@@ -104,7 +104,7 @@ impl Invariants {
         invariant!(!pods::is_terminating(pod), "{name} is deleted a second time");
         let has_ended = ["Failed", "Succeeded"].contains(&pods::phase(pod));
         match view.range().contains(&ordinal) {
-            false => self.condemns(&view, pod, world)?,
+            false => self.check_scale_down(&view, pod, world)?,
             true if has_ended => {
                 let late = (view.range().start..ordinal).find(|lower| !view.is_fine(*lower));
                 invariant!(late.is_none() || !view.is_ordered(), "{name} is deleted before its turn");
@@ -120,7 +120,7 @@ impl Invariants {
 
     /// Checks the deletion of a pod outside of the range: from the highest ordinal down, once all
     /// desired pods exist, and after the owners of its claims are set.
-    fn condemns(&self, view: &View, pod: &Pod, world: &World) -> Checked {
+    fn check_scale_down(&self, view: &View, pod: &Pod, world: &World) -> Checked {
         let (name, number) = (pod.name_any(), ordinal(pod));
         if view.is_ordered() {
             invariant!(self.done == 0, "{name} is deleted in one pass with another");
@@ -262,7 +262,7 @@ impl Invariants {
 
 /// Checks that a set is in its final state: its pods and claims are as desired, and its status
 /// agrees.
-pub fn rests(world: &World, set: &StatefulSet, gates: Gates) -> Checked {
+pub fn check_final_state(world: &World, set: &StatefulSet, gates: Gates) -> Checked {
     let range = range(set, gates);
     let wanted: BTreeSet<String> =
         range.clone().map(|ordinal| format!("{}-{ordinal}", set.name_any())).collect();

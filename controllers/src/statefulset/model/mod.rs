@@ -330,7 +330,7 @@ impl History {
             self.invariants.collects(&collected)?;
             if self.pass(&Pass::default())? {
                 let set = self.world.sets.now()[SET].clone();
-                return invariants::rests(&self.world, &set, self.controller.gates);
+                return invariants::check_final_state(&self.world, &set, self.controller.gates);
             }
             self.world.wait(1);
         }
@@ -408,7 +408,7 @@ impl Controller {
             now,
             gates,
         };
-        invariants.sees(&seen);
+        invariants.begin_pass(&seen);
         let plan = plan(&seen);
         let mut executor =
             Executor { seen: &seen, world, invariants, cached: &mut self.seen, fault: pass.fault };

@@ -17,7 +17,7 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// The controller that it is a part of.
     const CONTROLLER: &'static str;
     /// The name of its queue of claims.
-    const QUEUE: &'static str;
+    const QUEUE_NAME: &'static str;
     /// Its name in the annotations of the claims that it is to provision.
     const PROVISIONER: &'static str;
     /// The settings of the program that it is a part of.

@@ -55,7 +55,7 @@ impl<P: ProvisionerPlugin> Initialize<P::Settings> for ProvisionController<P> {
 
 impl<P: ProvisionerPlugin> Controller for ProvisionController<P> {
     const NAME: &'static str = P::CONTROLLER;
-    const QUEUE: &'static str = P::QUEUE;
+    const QUEUE_NAME: &'static str = P::QUEUE_NAME;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

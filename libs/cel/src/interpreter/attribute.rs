@@ -29,7 +29,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         let object = match &attribute.root {
             AttributeRoot::Variable(name) => match self.member_of_variable(name, qualifiers) {
                 Some(member) => {
-                    self.charge(cost::CALL)?;
+                    self.add_cost(cost::CALL)?;
                     let test_only = qualifiers.first().is_some_and(|first| first.test_only);
                     qualifiers = qualifiers.get(1..).unwrap_or_default();
                     if test_only { Value::Bool(member.is_ok()) } else { member? }
@@ -109,7 +109,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
                 QualifierKey::Computed(attribute) => {
                     computed = match self.resolve_nested(attribute) {
                         Err(error) if !error.ends_evaluation() && !optional => {
-                            self.charge(cost::CALL)?;
+                            self.add_cost(cost::CALL)?;
                             return Err(error);
                         }
                         resolved => resolved?,
@@ -120,7 +120,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             let found = self.qualify(&object, key);
             // The absence of an optional member costs nothing.
             if !(optional && matches!(found, Ok(None))) {
-                self.charge(cost::CALL)?;
+                self.add_cost(cost::CALL)?;
             }
             object = match (found?, optional) {
                 (found, false) if qualifier.test_only => Value::Bool(found.is_some()),

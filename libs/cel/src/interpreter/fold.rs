@@ -84,11 +84,11 @@ impl<'p, 'a> Interpreter<'p, 'a> {
     /// Appends to the list of a fold without copying what is in it.
     pub(super) fn append(&mut self, item: &'p Step, accumulator: &str) -> Evaluated<'a> {
         // The variable, the list of one item, and the addition.
-        self.charge(cost::CALL)?;
+        self.add_cost(cost::CALL)?;
         let is_constant = matches!(item, Step::Constant(_));
         let item = self.evaluate(item);
         // A constant list costs nothing.
-        self.charge(if is_constant { cost::CALL } else { cost::LIST + cost::CALL })?;
+        self.add_cost(if is_constant { cost::CALL } else { cost::LIST + cost::CALL })?;
         let place = self.scopes.iter().rposition(|scope| scope.name == accumulator);
         let place = place.ok_or(EvalError::NoSuchOverload)?;
         let list = self.scoped(place)?;

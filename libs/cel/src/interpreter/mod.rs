@@ -61,7 +61,11 @@ enum ScopeValue<'p, 'a> {
 }
 
 impl<'p, 'a> Interpreter<'p, 'a> {
-    fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+    /// Adds to the cost of the evaluation.
+    ///
+    /// # Errors
+    /// The cost exceeds its limit.
+    fn add_cost(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
         if self.cost > self.cost_limit { Err(EvalError::CostLimit) } else { Ok(()) }
     }
@@ -116,7 +120,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         match result {
             Err(error) if error.ends_evaluation() => Err(error),
             result => {
-                self.charge(cost)?;
+                self.add_cost(cost)?;
                 result
             }
         }
@@ -142,7 +146,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             return match value {
                 Err(error) if error.ends_evaluation() => Err(error),
                 value => {
-                    self.charge(cost::CALL)?;
+                    self.add_cost(cost::CALL)?;
                     Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false)))))
                 }
             };
@@ -163,7 +167,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
             }
         }
         if let Some(error) = failed {
-            self.charge(cost::of_call(call.function.name, call.overload, &values, None))?;
+            self.add_cost(cost::of_call(call.function.name, call.overload, &values, None))?;
             return Err(error);
         }
         for value in &values {
@@ -176,7 +180,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         // What is certainly too expensive is not executed.
         let least = cost::of_call(call.function.name, call.overload, &values, None);
         if self.cost.saturating_add(least) > self.cost_limit {
-            self.charge(least)?;
+            self.add_cost(least)?;
         }
         let result = match (call.function.call)(&values, self.meter) {
             Err(EvalError::NoSuchOverload) => Err(functions::no_such_overload(call.function.name, &values)),

@@ -36,7 +36,7 @@ impl Args for Up {
         Serve::augment_args(command)
             .mut_arg("data-dir", |argument| {
                 argument.help(
-                    "Where the data is kept [default: $XDG_STATE_HOME/coracle/NAME, or ~/.local/state/coracle/NAME]",
+                    "The directory of the data [default: $XDG_STATE_HOME/coracle/NAME, or ~/.local/state/coracle/NAME]",
                 )
             })
             .mut_arg("kubeconfig", |argument| {

@@ -97,7 +97,7 @@ fn texts<T: 'static>(flag: &Flag<T>, values: &Values) -> Vec<OsString> {
     }
 }
 
-/// How the server audits.
+/// Returns the audit options of the server.
 fn audit(values: &Values) -> Result<AuditOptions, String> {
     let number = |flag: &str| -> Result<i64, String> {
         let text = values.text(flag).unwrap_or("0");

@@ -64,7 +64,7 @@ pub const OWN: &[(&str, Kind, &str)] = &[
     (
         "authorization-mode",
         Kind::List,
-        "How requests are authorized: RBAC or AlwaysAllow, and others only beside one of them; AlwaysAllow by default.",
+        "The authorization modes: RBAC or AlwaysAllow, and others only beside one of them; AlwaysAllow by default.",
     ),
     ("bind-address", Kind::Text, "The address to serve on; all interfaces by default."),
     (

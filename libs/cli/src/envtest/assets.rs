@@ -32,7 +32,7 @@ pub enum AssetsError {
     Foreign {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// A description of what was found.
         what: &'static str,
     },
 }

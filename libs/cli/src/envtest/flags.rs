@@ -41,7 +41,7 @@ pub struct Flag {
     pub is_used: bool,
 }
 
-/// Which of Go's packages reads the command line.
+/// The Go package whose rules apply to a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// kube-apiserver's: long names have two dashes.
@@ -93,7 +93,7 @@ pub enum FlagError {
     },
 }
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The list of flags.
@@ -146,7 +146,7 @@ impl Values {
 pub struct FlagSet {
     /// The program's name.
     pub program: &'static str,
-    /// How its command line is read.
+    /// The dialect of its command line.
     pub dialect: Dialect,
     /// Its flags.
     pub flags: &'static [Flag],

@@ -24,13 +24,13 @@ options! {
         /// Whether responses wait for their audit events: batch, blocking or blocking-strict.
         mode: String = "blocking".to_owned(),
             "audit-log-mode" "MODE" as Parsed, BOTH;
-        /// How many days old audit logs are kept; 0 for ever.
+        /// The maximum age of old audit logs in days; 0 keeps them forever.
         max_age: i64 = 0,
             "audit-log-maxage" "DAYS" as range::AUDIT_LOG_AGE, BOTH;
-        /// How many old audit logs are kept; 0 for all.
+        /// The maximum number of old audit logs; 0 keeps all.
         max_backups: i64 = 0,
             "audit-log-maxbackup" "N" as range::AUDIT_LOG_BACKUPS, BOTH;
-        /// From how many megabytes on a new audit log is begun; 0 for 100.
+        /// The size in megabytes at which the audit log is rotated; 0 for 100.
         max_size: i64 = 0,
             "audit-log-maxsize" "MB" as range::AUDIT_LOG_MEGABYTES, BOTH;
         /// Compress old audit logs.

@@ -75,7 +75,7 @@ options! {
     /// A number outside of its [range](crate::range) counts as the nearest inside.
     #[derive(Clone, Debug)]
     pub struct Options, docs option_doc {
-        /// Where the data is kept.
+        /// The directory of the data.
         data_dir: Option<PathBuf> = None,
             "data-dir" "DIR" as File, SERVE.with_serve_default(DATA_DIR, "CORACLE_DATA_DIR");
         /// The etcd cluster that stores all objects; None for a store of our own.
@@ -93,8 +93,8 @@ options! {
             "tls-san" "NAME" as List, SERVE.with_environment("CORACLE_TLS_SAN").with_help(
                 "Another name or address for the server's certificate, or several: NAME,NAME; may be repeated.",
             );
-        /// Where a Service can be reached to which webhooks, conversions or APIServices refer, if
-        /// not by its EndpointSlices: NAMESPACE/NAME=https://HOST:PORT.
+        /// The URL of a Service that webhooks, conversions or APIServices refer to, if it is not
+        /// reached by its EndpointSlices: NAMESPACE/NAME=https://HOST:PORT.
         webhook_service_urls: Vec<ServiceUrl> = Vec::new(),
             "webhook-service-url" "SERVICE=URL" as Each, SERVE;
         /// The addresses that the annotation `sim.coracle.dev/forward` of simulated pods may name:
@@ -146,7 +146,7 @@ options! {
         /// Bearer tokens: lines of token,user,uid,"group1,group2".
         token_auth_file: Option<PathBuf> = None,
             "token-auth-file" "FILE" as File, BOTH;
-        /// How requests are authorized.
+        /// The authorization mode.
         mode: Mode = Mode::Rbac,
             "authorization-mode" "MODE" as Authorization, SERVE;
         /// The controllers to run, as kube-controller-manager has it: `*`, `foo`, `-foo`; also

@@ -92,7 +92,7 @@ impl Access {
             ancestors.extend(origin.ancestors.iter().chain([&origin.address]));
         }
         let own = OwnServer { address: listener, ca_pem: certificates.ca_pem().into() };
-        let clients = clients.with_moved(ancestors.clone(), own);
+        let clients = clients.with_taken_over_servers(ancestors.clone(), own);
         Ok(Access {
             certificates,
             tls,

@@ -39,7 +39,7 @@ pub struct Controllers {
     pub is_alone: bool,
     /// The caches of the controllers, for those of forks.
     pub cached: CachedObjects,
-    /// Those of the control plane that this one is a fork of, and the revision up to which both have the same objects.
+    /// For a fork, the cached objects of its origin, and the revision up to which both have the same objects.
     pub origin: Option<(CachedObjects, u64)>,
     /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,

@@ -97,7 +97,7 @@ pub struct Running {
     /// Finished when the shutdown begins.
     pub shutdown: Hook,
     pub store: Store<ObjectIndex>,
-    /// What forks of it begin with.
+    /// The state from which forks of this control plane start.
     pub origin: Arc<Origin>,
     /// The revision of the store that it began with.
     pub began_at: Revision,
@@ -240,7 +240,7 @@ async fn start_phases(
         false => options.nodes,
     };
     let controllers = Controllers {
-        client: client(&served.api.for_own(), CONTROLLER_MANAGER, user_agent),
+        client: client(&served.api.for_control_plane(), CONTROLLER_MANAGER, user_agent),
         clock,
         metrics,
         readiness: readiness.clone(),

@@ -90,7 +90,7 @@ pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
 }
 
 /// Returns whether a revision contains this template.
-pub fn holds(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
+pub fn contains_template(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
     revision.data.as_ref().is_some_and(|held| held.0 == data(template))
 }
 
@@ -114,9 +114,9 @@ pub fn match_template(
 ) -> RevisionMatch {
     let data = data(template);
     let number = revisions.last().map_or(1, |last| last.revision + 1);
-    let holds = |revision: &&Arc<ControllerRevision>| revision.data.as_ref().is_some_and(|d| d.0 == data);
-    match (revisions.last(), revisions.iter().rev().find(holds)) {
-        (Some(last), Some(_)) if holds(&last) => RevisionMatch::Latest(last.clone()),
+    let contains = |revision: &&Arc<ControllerRevision>| revision.data.as_ref().is_some_and(|d| d.0 == data);
+    match (revisions.last(), revisions.iter().rev().find(contains)) {
+        (Some(last), Some(_)) if contains(&last) => RevisionMatch::Latest(last.clone()),
         (_, Some(earlier)) => RevisionMatch::Earlier(earlier.clone(), number),
         (_, None) => RevisionMatch::New(Box::new(new(owner, template, data, number, collisions))),
     }

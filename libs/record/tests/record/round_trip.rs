@@ -1,4 +1,4 @@
-//! What is appended is what is read.
+//! Tests that entries are read as they were appended.
 
 use coracle_record::{Entry, Limits, Options, PassOutcome, Record};
 use jiff::Timestamp;

@@ -15,7 +15,7 @@ pub(super) struct Sparse<'a> {
 impl<'a> Sparse<'a> {
     /// Returns the remainders of the pointers through a member; empty for a pointer to the member
     /// itself.
-    fn behind(&self, member: &str) -> Vec<&'a str> {
+    fn pointers_below(&self, member: &str) -> Vec<&'a str> {
         let rest = |pointer: &&'a str| pointer.strip_prefix('/')?.strip_prefix(member);
         let rests = self.pointers.iter().filter_map(rest);
         rests.filter(|rest| rest.is_empty() || rest.starts_with('/')).collect()
@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for Sparse<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(Name(name)) = members.next_key()? {
-            let pointers = self.behind(&name);
+            let pointers = self.pointers_below(&name);
             let value = match &pointers[..] {
                 [] => {
                     members.next_value::<IgnoredAny>()?;

@@ -9,7 +9,7 @@ use crate::schema::StructuralType;
 use crate::schema::structural::{Bound, Structural};
 
 /// An error in a number.
-pub(super) enum Mistake {
+pub(super) enum NumberError {
     /// The value breaks a rule; the text follows the path.
     Value(String),
     /// This factor is invalid: no number is a multiple of it.
@@ -30,15 +30,15 @@ fn is_whole(value: f64) -> bool {
     value.abs() <= MAX_EXACT && (value - value.round()).abs() < 1e-9
 }
 
-/// Returns the mistakes of a number.
-pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake> {
+/// Returns the errors of a number.
+pub(super) fn errors(number: &Number, structural: &Structural) -> Vec<NumberError> {
     let Some(value) = number.as_f64() else { return Vec::new() };
     let rules = &structural.rules;
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let mut check = |prefix: &str, value: f64| {
         let found = wrong_type(prefix, value, structural);
         let is_typed = found.is_none();
-        mistakes.extend(found.map(Mistake::Type));
+        errors.extend(found.map(NumberError::Type));
         is_typed
     };
     // A whole number has no other format to be of: as a float it might not be exact.
@@ -51,18 +51,18 @@ pub(super) fn mistakes(number: &Number, structural: &Structural) -> Vec<Mistake>
         rules.minimum.map(|bound| (cut(bound.value, check("Minimum boundary", bound.value)), bound));
     let maximum =
         rules.maximum.map(|bound| (cut(bound.value, check("Maximum boundary", bound.value)), bound));
-    mistakes.extend(factor.and_then(|factor| not_multiple(value, factor)));
+    errors.extend(factor.and_then(|factor| not_multiple(value, factor)));
     if let Some((bound, Bound { exclusive, .. })) = minimum {
         let words = if exclusive { "greater than" } else { "greater than or equal to" };
         let refused = if exclusive { value <= bound } else { value < bound };
-        mistakes.extend(refused.then(|| Mistake::Value(format!("in body should be {words} {bound}"))));
+        errors.extend(refused.then(|| NumberError::Value(format!("in body should be {words} {bound}"))));
     }
     if let Some((bound, Bound { exclusive, .. })) = maximum {
         let words = if exclusive { "less than" } else { "less than or equal to" };
         let refused = if exclusive { value >= bound } else { value > bound };
-        mistakes.extend(refused.then(|| Mistake::Value(format!("in body should be {words} {bound}"))));
+        errors.extend(refused.then(|| NumberError::Value(format!("in body should be {words} {bound}"))));
     }
-    mistakes
+    errors
 }
 
 /// Returns the error if a number does not have the type. `prefix` names the number: the value or a
@@ -86,10 +86,10 @@ fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<Strin
     (!fits).then(|| format!("{prefix} value must be of type {} {form}", ty.name()))
 }
 
-fn not_multiple(value: f64, factor: f64) -> Option<Mistake> {
+fn not_multiple(value: f64, factor: f64) -> Option<NumberError> {
     if factor <= 0.0 {
-        return Some(Mistake::Factor(factor));
+        return Some(NumberError::Factor(factor));
     }
     let times = if factor < 1.0 { value * (1.0 / factor) } else { value / factor };
-    (!is_whole(times)).then(|| Mistake::Value(format!("in body should be a multiple of {factor}")))
+    (!is_whole(times)).then(|| NumberError::Value(format!("in body should be a multiple of {factor}")))
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::list_type::key_of;
-use super::number::{self, Mistake};
+use super::number::{self, NumberError};
 use crate::field::{ErrorType, Errors, Field, FieldError, Path};
 use crate::schema::structural::Size;
 use crate::schema::{List, Structural, StructuralType};
@@ -102,20 +102,20 @@ impl Validator {
         match value {
             Value::String(text) => self.text(text, path, structural, errors),
             Value::Number(number) => {
-                for mistake in number::mistakes(number, structural) {
-                    errors.push(match mistake {
-                        Mistake::Factor(factor) => {
+                for error in number::errors(number, structural) {
+                    errors.push(match error {
+                        NumberError::Factor(factor) => {
                             let detail =
                                 format!("factor MultipleOf declared for {path} must be positive: {factor}");
                             self.error(ErrorType::Invalid, path, Some(plain_number(factor)), detail)
                         }
-                        Mistake::Value(text) => self.error(
+                        NumberError::Value(text) => self.error(
                             ErrorType::Invalid,
                             path,
                             Some(value.clone()),
                             format!("{path} {text}"),
                         ),
-                        Mistake::Type(text) => self.plain_error(format!("{text} in {path}")),
+                        NumberError::Type(text) => self.plain_error(format!("{text} in {path}")),
                     });
                 }
             }

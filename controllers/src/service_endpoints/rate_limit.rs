@@ -20,7 +20,7 @@ const BURST: f64 = 30.0;
 const PER_SECOND: f64 = 10.0;
 
 /// The token buckets of Services.
-pub struct Pace {
+pub struct RateLimit {
     clock: Clock,
     buckets: Mutex<HashMap<NamespacedName, Bucket>>,
 }
@@ -30,10 +30,10 @@ struct Bucket {
     at: Timestamp,
 }
 
-impl Pace {
+impl RateLimit {
     /// Creates the rate limit, with all buckets full.
-    pub fn new(clock: Clock) -> Pace {
-        Pace { clock, buckets: Mutex::default() }
+    pub fn new(clock: Clock) -> RateLimit {
+        RateLimit { clock, buckets: Mutex::default() }
     }
 
     /// Returns the time until the endpoints of a Service may be written; None if they may be now.
@@ -86,18 +86,18 @@ mod tests {
     #[test]
     fn writes_wait_once_the_burst_is_spent() {
         let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
-        let pace = Pace::new(clock);
+        let rate_limit = RateLimit::new(clock);
         let service = NamespacedName::new("n", "s");
-        assert_eq!(pace.delay(&service), None);
-        pace.spend(&service, 30);
-        assert_eq!(pace.delay(&service), None);
-        pace.spend(&service, 10);
-        assert_eq!(pace.delay(&service), Some(Duration::from_secs(1)));
-        assert_eq!(pace.delay(&NamespacedName::new("n", "other")), None);
+        assert_eq!(rate_limit.delay(&service), None);
+        rate_limit.spend(&service, 30);
+        assert_eq!(rate_limit.delay(&service), None);
+        rate_limit.spend(&service, 10);
+        assert_eq!(rate_limit.delay(&service), Some(Duration::from_secs(1)));
+        assert_eq!(rate_limit.delay(&NamespacedName::new("n", "other")), None);
         mock.advance(Duration::from_secs(1));
-        assert_eq!(pace.delay(&service), None);
+        assert_eq!(rate_limit.delay(&service), None);
         mock.advance(Duration::from_secs(3));
-        assert_eq!(pace.delay(&service), None);
-        assert!(pace.buckets.lock().is_empty(), "a full bucket is not kept");
+        assert_eq!(rate_limit.delay(&service), None);
+        assert!(rate_limit.buckets.lock().is_empty(), "a full bucket is not kept");
     }
 }

@@ -1,10 +1,12 @@
-//! Rarely: what is waited for beside something that happens all the time.
+//! Polls a future only when its own waker fires, not on every poll of the surrounding task.
 
 use futures::stream::FuturesUnordered;
 
-/// A future that is polled when it is woken itself, and not each time its task is: then it costs next to nothing, whatever it
-/// takes to poll it. Use it with `select_next_some`, which can be dropped and called again.
-pub fn rarely<F: Future>(work: F) -> FuturesUnordered<F> {
+/// Wraps a future so that it is polled only when its own waker fires, not on every poll of the task.
+/// The cost of its `poll` then does not matter for a task that is woken often.
+///
+/// Use it with `select_next_some`, which is cancellation-safe.
+pub fn poll_when_woken<F: Future>(work: F) -> FuturesUnordered<F> {
     FuturesUnordered::from_iter([work])
 }
 
@@ -21,11 +23,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_polled_when_it_is_woken() {
+    async fn a_future_is_polled_only_when_its_own_waker_fires() {
         let polls = Arc::new(AtomicUsize::new(0));
         let (send, mut receive) = oneshot::channel::<()>();
         let counted = polls.clone();
-        let mut waiting = rarely(poll_fn(move |context| {
+        let mut waiting = poll_when_woken(poll_fn(move |context| {
             counted.fetch_add(1, Ordering::Relaxed);
             receive.poll_unpin(context).map(drop)
         }));

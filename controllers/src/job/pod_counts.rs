@@ -84,7 +84,7 @@ impl Observed<'_> {
 }
 
 /// The counts of a Job's pods.
-pub struct Census {
+pub struct PodCounts {
     pub active: Vec<Arc<Pod>>,
     pub ready: i32,
     /// Pods that are terminating and have not ended.
@@ -103,8 +103,8 @@ pub struct Census {
     pub backoff: BackoffRecord,
 }
 
-impl Census {
-    pub fn of(observed: &Observed) -> Census {
+impl PodCounts {
+    pub fn of(observed: &Observed) -> PodCounts {
         let active: Vec<Arc<Pod>> =
             observed.pods.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
         let status = observed.status();
@@ -141,7 +141,7 @@ impl Census {
                 .saturating_add(count(new_succeeded.len() + uncounted_succeeded.len())),
         };
         let times = |pods: &[&Arc<Pod>]| pods.iter().map(|pod| finish_time(pod)).collect::<Vec<_>>();
-        let mut census = Census {
+        let mut pod_counts = PodCounts {
             ready: count(active.iter().filter(|pod| pods::is_ready(pod)).count()),
             terminating: count(observed.pods.iter().filter(|pod| is_terminating(pod)).count()),
             succeeded,
@@ -154,9 +154,9 @@ impl Census {
             active,
         };
         if has_limit_per_index {
-            census.awaiting_replacement = awaiting_replacement(observed, &census);
+            pod_counts.awaiting_replacement = awaiting_replacement(observed, &pod_counts);
         }
-        census
+        pod_counts
     }
 
     pub fn active_indexes(&self) -> impl Iterator<Item = i32> {
@@ -222,11 +222,11 @@ pub fn failure_counts(pod: &Pod) -> FailureCounts {
 }
 
 /// Returns the last failed pod of each index that is neither done nor active.
-fn awaiting_replacement(observed: &Observed, census: &Census) -> BTreeMap<i32, Arc<Pod>> {
-    let active: HashSet<i32> = census.active_indexes().collect();
+fn awaiting_replacement(observed: &Observed, pod_counts: &PodCounts) -> BTreeMap<i32, Arc<Pod>> {
+    let active: HashSet<i32> = pod_counts.active_indexes().collect();
     let is_open = |index: i32| {
-        !census.succeeded_indexes.contains(index)
-            && !census.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
+        !pod_counts.succeeded_indexes.contains(index)
+            && !pod_counts.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
             && !active.contains(&index)
     };
     let mut last: BTreeMap<i32, Arc<Pod>> = BTreeMap::new();
