@@ -147,8 +147,13 @@ async fn a_link_works_once() -> Result<()> {
         let response = get(&mut browser, path, &[]).await?;
         ensure!(response.status == 403 && !response.headers.contains_key("set-cookie"), "{path}");
         let text = String::from_utf8_lossy(&response.body).into_owned();
-        ensure!(text.contains("This link is not valid") && text.contains("coracle ui"), "{path}: {text}");
+        ensure!(text.contains("system:anonymous"), "{path}: {text}");
     }
+    // Whoever may see the page is told what to do.
+    let cookie = log_in(&mut browser, &control_plane).await?;
+    let response = get(&mut browser, path, &[("cookie", Some(&cookie))]).await?;
+    let text = String::from_utf8_lossy(&response.body).into_owned();
+    ensure!(response.status == 403 && text.contains("This link is not valid"), "{text}");
     // A request that another site causes does not use a link up.
     let link = control_plane.page_link().context("a link")?;
     let foreign = [("sec-fetch-site", Some("cross-site"))];
@@ -336,7 +341,9 @@ async fn secrets_never_reach_the_page() -> Result<()> {
     let control_plane = start().await?;
     let mut client = JsonClient::new(&endpoints(&control_plane).await?.0).await?;
     let applied = "kubectl.kubernetes.io/last-applied-configuration";
-    let secret = json!({"metadata": {"name": "s", "annotations": {applied: "hunter2"}}, "stringData": {"password": "hunter2"}});
+    let annotations = json!({applied: "hunter2", "kapp.k14s.io/original": "hunter2"});
+    let secret =
+        json!({"metadata": {"name": "s", "annotations": annotations}, "stringData": {"password": "hunter2"}});
     let secrets = "/api/v1/namespaces/default/secrets";
     client.create(secrets, secret).await?;
     client

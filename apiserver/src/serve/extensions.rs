@@ -13,17 +13,19 @@ use super::api::Api;
 use super::body::Body;
 use super::completed::ObserveRequests;
 use super::proxy::Upstream;
+use super::respond;
 use super::traffic::Traffic;
 use super::upgrade::ServeUpgraded;
-use crate::Result;
 use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
 use crate::registry::{Caller, Outcome, Registry, RequestBody, Target};
 use crate::request::Verb;
+use crate::request::negotiate::Accept;
 use crate::request::options::{Query, WriteOptions};
 use crate::resource_info::{Connection, Subresource};
+use crate::{Error, Result};
 
 /// The parts of a server that know its kinds.
 #[derive(Clone, Default)]
@@ -86,6 +88,13 @@ pub struct PathRequest<'a> {
     pub user: &'a UserInfo,
     /// The body.
     pub body: &'a Bytes,
+}
+
+impl PathRequest<'_> {
+    /// Returns the response for an error, in the format that the client accepts.
+    pub fn respond_with(&self, error: &Error) -> Response<Body> {
+        respond::error(error, Accept::of_errors(&self.parts.headers, self.query))
+    }
 }
 
 /// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.

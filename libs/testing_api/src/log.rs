@@ -13,7 +13,6 @@ use coracle_pattern::glob;
 use coracle_storage::Event;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::diff::{FieldDiff, fields_of};
 use crate::history::{events, oldest, verb};
@@ -30,10 +29,6 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 const MOST_BYTES: usize = 16 << 20;
 /// The bucket of the leases, of which nodes and controllers write one every few seconds.
 const LEASES: &str = "leases.coordination.k8s.io";
-/// The bucket of Secrets.
-const SECRETS: &str = "secrets";
-/// The value in the place of one that must not be seen.
-const REDACTED: &str = "(redacted)";
 
 /// The answer of `GET log`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -310,17 +305,8 @@ fn fields(event: &Event<ObjectIndex>, left: &mut usize) -> Option<Vec<FieldDiff>
     let (Some(before), Some(after)) = (&event.before, &event.after) else { return Some(Vec::new()) };
     *left = left.checked_sub(before.bytes.len() + after.bytes.len())?;
     let mut fields = fields_of(before, after);
-    if **event.key.bucket() == *SECRETS {
-        fields.iter_mut().for_each(redact);
+    for FieldDiff { path, from, to } in &mut fields {
+        coracle_ui::redact_field(event.key.bucket(), path, [from, to]);
     }
     Some(fields)
-}
-
-/// Hides the values of a Secret.
-fn redact(field: &mut FieldDiff) {
-    if [".data", ".stringData", ".metadata.annotations"].iter().any(|secret| field.path.starts_with(secret)) {
-        let hide = |value: &mut Option<Value>| *value = value.take().map(|_| REDACTED.into());
-        hide(&mut field.from);
-        hide(&mut field.to);
-    }
 }

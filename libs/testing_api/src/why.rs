@@ -71,6 +71,8 @@ pub struct StoredObjects {
     past: Option<PastBuckets>,
     /// The bytes that may still be read.
     left: Cell<usize>,
+    /// Whether a read stopped early.
+    is_truncated: Cell<bool>,
     /// Whether objects are read without data and managed fields, and without their past.
     is_outline: bool,
 }
@@ -87,8 +89,17 @@ impl StoredObjects {
     /// - `traffic`: the requests that were refused
     pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
-        let left = Cell::new(MOST_BYTES);
-        StoredObjects { store, snapshot, traffic, resources, past: None, left, is_outline: false }
+        let (left, is_truncated) = (Cell::new(MOST_BYTES), Cell::new(false));
+        StoredObjects {
+            store,
+            snapshot,
+            traffic,
+            resources,
+            past: None,
+            left,
+            is_truncated,
+            is_outline: false,
+        }
     }
 
     /// The objects of a store at a revision; None for those of now.
@@ -204,7 +215,11 @@ impl StoredObjects {
 
     /// An object as it is stored, what cannot be read without members; None once too much was read.
     fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
-        self.left.set(self.left.get().checked_sub(object.bytes.len())?);
+        let Some(left) = self.left.get().checked_sub(object.bytes.len()) else {
+            self.is_truncated.set(true);
+            return None;
+        };
+        self.left.set(left);
         Some(if self.is_outline { outline::read(object.bytes.as_ref()) } else { parsed(object) })
     }
 
@@ -225,8 +240,16 @@ impl Objects for StoredObjects {
         let Some(info) = self.info(resource) else { return Vec::new() };
         let bucket = self.bucket(&info.storage.bucket);
         let prefix = namespace.filter(|_| info.namespaced).map(|namespace| format!("{namespace}/"));
-        let objects = bucket.prefix(prefix.as_deref().unwrap_or_default()).take(MOST_LISTED);
-        objects.map_while(|object| self.parse(object)).collect()
+        let mut objects = bucket.prefix(prefix.as_deref().unwrap_or_default());
+        let listed = objects.by_ref().take(MOST_LISTED).map_while(|object| self.parse(object)).collect();
+        if objects.next().is_some() {
+            self.is_truncated.set(true);
+        }
+        listed
+    }
+
+    fn is_truncated(&self) -> bool {
+        self.is_truncated.get()
     }
 
     fn resources(&self) -> Vec<Resource> {
@@ -242,6 +265,7 @@ impl Objects for StoredObjects {
                     kind: info.kind.to_string(),
                     api_version: info.api_version.clone(),
                     namespaced: info.namespaced,
+                    is_custom: info.is_custom(),
                 });
             }
         }

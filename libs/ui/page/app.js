@@ -17,7 +17,7 @@ let forest = null;
 let selected = null;
 let isList = false;
 /// For tests.
-const measured = { frameTimes, firstPicture: 0, pictures: 0, nodes: () => forest?.items.size ?? 0, itemBox };
+const measured = { frameTimes, firstPicture: 0, revision: () => live.revision, nodes: () => forest?.items.size ?? 0, itemBox };
 window.coracle = measured;
 
 const canvas = new Canvas(byId('canvas'), byId('forest'), (uid, opens) => select(uid, opens));
@@ -53,11 +53,7 @@ function render() {
   byId('empty').textContent = filter.text || filter.namespace || filter.kind || filter.states.size ? 'No object matches the filter.' : 'No objects but those of the control plane. Create one, and it appears here.';
   if (!panel.area.hidden) openPanel();
   renderCost = performance.now() - began;
-  if (!measured.firstPicture && shown.nodes.size) {
-    measured.firstPicture = performance.now();
-    performance.mark('coracle-first-picture');
-  }
-  measured.pictures++;
+  if (!measured.firstPicture && shown.nodes.size) measured.firstPicture = performance.now();
 }
 
 function itemBox(uid) {
@@ -88,8 +84,11 @@ function liveChanged(changed, gone) {
 }
 
 function showLive() {
-  Object.assign(shown, { nodes: new Map(live.nodes), at: null, now: live.now, isTruncated: live.isTruncated });
-  noticeTruncation();
+  const { nodes, now, isTruncated } = live;
+  const isOther = shown.isTruncated !== isTruncated;
+  Object.assign(shown, { nodes: new Map(nodes), now, isTruncated });
+  // Other messages stay.
+  if (isOther) noticeTruncation();
   if (measured.firstPicture) schedule();
   else render();
 }
@@ -124,20 +123,21 @@ function goTo(at) {
   shown.at = at;
   if (at === null) {
     showLive();
+    noticeTruncation();
     return;
   }
   pastTimer = setTimeout(async () => {
     past = new AbortController();
     try {
-      const picture = await read('picture', { at }, past.signal);
-      const { objects, now, isTruncated } = picture;
+      const { objects, now, isTruncated } = await read('picture', { at }, past.signal);
       Object.assign(shown, { nodes: new Map(objects.map(node => [node.uid, node])), at, now, isTruncated });
       noticeTruncation();
       render();
     } catch (error) {
       if (error.name === 'AbortError') return;
-      notice(error.status === 410 ? `Revision ${at} is no longer kept.` : `Revision ${at} cannot be shown: ${error.message}`);
-      if (error.status === 410) timeline.show(null);
+      const isGone = error.status === 410;
+      if (isGone) timeline.show(null);
+      notice(`Revision ${at} ${isGone ? 'is no longer kept.' : `cannot be shown: ${error.message}`}`);
     }
   }, DEBOUNCE);
 }
@@ -147,8 +147,8 @@ function goTo(at) {
 function connected(isConnected, error) {
   document.body.classList.toggle('offline', !isConnected);
   if (isConnected) noticeTruncation();
-  else if (error?.status === 401 || error?.status === 403) notice('This page has no access any more. Open it again with: coracle ui');
-  else notice('The control plane does not respond. Trying again.');
+  else if ([401, 403].includes(error.status)) notice('This page has no access any more. Open it again with: coracle ui');
+  else notice(error.status === 429 ? error.message : 'The control plane does not respond. Trying again.');
 }
 
 function noticeTruncation() {

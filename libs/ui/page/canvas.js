@@ -37,7 +37,7 @@ export class Canvas {
   resize() {
     const { clientWidth: width, clientHeight: height } = this.area;
     Object.assign(this, { width, height, ratio: fitted(this.canvas, width, height) });
-    this.resized?.(width);
+    this.resized?.();
     this.clamp();
     this.paint();
   }

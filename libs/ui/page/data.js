@@ -3,25 +3,22 @@
 const LONGEST_PAUSE = 10000;
 const SILENCE = 25000;
 
-export class Refused extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
 /// Reads a path below `data/`; all URLs are relative, so that the page works below any prefix.
 export async function read(path, parameters = {}, signal) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     if (![undefined, null, ''].includes(value)) query.set(name, value);
   }
-  const response = await fetch(`data/${path}?${query}`, { signal, cache: 'no-store', redirect: 'error' });
-  if (response.ok) return response.json();
+  return (await get(`${path}?${query}`, signal)).json();
+}
+
+async function get(path, signal) {
+  const response = await fetch(`data/${path}`, { signal, cache: 'no-store', redirect: 'error' });
+  if (response.ok) return response;
   const text = await response.text();
   let message = text;
   try { message = JSON.parse(text).message ?? text; } catch { /* Plain text. */ }
-  throw new Refused(response.status, message.slice(0, 500));
+  throw Object.assign(new Error(message.slice(0, 500)), { status: response.status });
 }
 
 /// The objects as they are now, kept up to date by one stream.
@@ -42,9 +39,9 @@ export class Live {
         await this.follow();
       } catch (error) {
         // Expired, or a server that begins anew: the picture is read again.
-        needsPicture = error instanceof Refused || error instanceof SyntaxError;
+        needsPicture ||= error.status === 410 || error instanceof SyntaxError;
         this.connected(false, error);
-        if (error.status === 401 || error.status === 403) this.pause = LONGEST_PAUSE;
+        if ([401, 403].includes(error.status)) this.pause = LONGEST_PAUSE;
       }
       await new Promise(resolve => setTimeout(resolve, this.pause * (0.75 + Math.random() / 2)));
       this.pause = Math.min(LONGEST_PAUSE, this.pause * 2);
@@ -66,9 +63,7 @@ export class Live {
     };
     try {
       alive();
-      const response = await fetch(`data/picture?watch=1&since=${encodeURIComponent(this.revision)}`,
-        { signal: abort.signal, cache: 'no-store' });
-      if (!response.ok) throw new Refused(response.status, (await response.text()).slice(0, 500));
+      const response = await get(`picture?watch=1&since=${this.revision}`, abort.signal);
       this.connected(true);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let rest = ''; ;) {
@@ -86,9 +81,8 @@ export class Live {
     }
   }
 
-  apply({ changed, deleted, resourceVersion, now }) {
-    this.revision = resourceVersion;
-    this.now = now;
+  apply({ changed, deleted, resourceVersion: revision, now, oldest, isTruncated }) {
+    Object.assign(this, { revision, now, oldest, isTruncated });
     for (const node of changed) this.nodes.set(node.uid, node);
     const gone = deleted.map(uid => this.nodes.get(uid)).filter(Boolean);
     for (const uid of deleted) this.nodes.delete(uid);

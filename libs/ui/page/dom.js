@@ -30,7 +30,7 @@ const ABBREVIATIONS = {
   PersistentVolume: 'pv', Namespace: 'ns', Node: 'node', HorizontalPodAutoscaler: 'hpa', PodDisruptionBudget: 'pdb',
   NetworkPolicy: 'netpol', CustomResourceDefinition: 'crd', StorageClass: 'sc', VolumeAttachment: 'va',
 };
-export const abbreviation = kind => ABBREVIATIONS[kind] ?? kind.toLowerCase();
+export const abbreviation = kind => (Object.hasOwn(ABBREVIATIONS, kind) ? ABBREVIATIONS[kind] : kind.toLowerCase());
 
 /// A duration since a time, as kubectl prints ages.
 export function age(from, now) {

@@ -14,7 +14,7 @@ const MOST_LINKS = 12;
 export class Panel {
   /// - pick: opens another object; show: shows a revision; close: closes the panel
   constructor({ pick, show, close }) {
-    Object.assign(this, { area: byId('panel'), body: byId('panel-body'), pick, show, tab: 0, uid: null, turn: 0, node: null });
+    Object.assign(this, { area: byId('panel'), body: byId('panel-body'), pick, show, tab: 0, uid: null, node: null });
     byId('close').addEventListener('click', close);
     this.tabs = [...byId('tabs').children];
     this.tabs.forEach((tab, index) => {
@@ -46,7 +46,7 @@ export class Panel {
   close() {
     this.area.hidden = true;
     this.uid = this.version = null;
-    this.turn++;
+    this.reading?.abort();
   }
 
   choose(tab) {
@@ -55,7 +55,8 @@ export class Panel {
   }
 
   async load(isFirst) {
-    const turn = ++this.turn;
+    this.reading?.abort();
+    const { signal } = this.reading = new AbortController();
     this.tabs.forEach((tab, index) => {
       tab.setAttribute('aria-selected', String(index === this.tab));
       tab.tabIndex = index === this.tab ? 0 : -1;
@@ -66,10 +67,10 @@ export class Panel {
     const { resource, namespace, name, uid } = this.node;
     const object = { resource, namespace, name, at: this.at };
     const readers = [
-      async () => this.why(await read('why', object)),
-      async () => this.versions(await read('log', { ...object, at: null, diff: true, limit: MOST_VERSIONS })),
-      async () => this.events(await read('events', { uid, at: this.at })),
-      async () => this.yaml((await read('object', object)).object),
+      async () => this.why(await read('why', object, signal)),
+      async () => this.versions(await read('log', { ...object, at: null, diff: true, limit: MOST_VERSIONS }, signal)),
+      async () => this.events(await read('events', { uid, at: this.at }, signal)),
+      async () => this.yaml((await read('object', object, signal)).object),
     ];
     let content;
     try {
@@ -77,7 +78,7 @@ export class Panel {
     } catch (error) {
       content = [muted(error.status === 404 && this.tab === 1 ? 'No versions are available.' : error.message)];
     }
-    if (turn === this.turn) this.body.replaceChildren(...head(), ...content);
+    if (!signal.aborted) this.body.replaceChildren(...head(), ...content);
   }
 
   link(uid) {

@@ -5,7 +5,7 @@
 //! | `assets.rs` | scripts and styles, and the headers that protect them: [`asset`], [`SECURITY_HEADERS`] |
 //! | `picture.rs` | the nodes and edges of all objects at one moment: [`Picture`] |
 //! | `relations.rs` | the edges that specs name: claims, volumes, selectors |
-//! | `redaction.rs` | the removal of the values of Secrets: [`redact`], [`redact_log`] |
+//! | `redaction.rs` | the removal of the values of Secrets: [`redact`], [`redact_field`] |
 //! | `sessions.rs` | one-time links and cookies: [`Sessions`] |
 //!
 //! Always true here:
@@ -26,7 +26,7 @@ mod tests;
 pub use assets::{Asset, LOGIN_REFUSED, SECURITY_HEADERS, asset, etag};
 pub use error::Error;
 pub use picture::{Changes, MAX_NODES, Node, Picture};
-pub use redaction::{redact, redact_log};
+pub use redaction::{redact, redact_field};
 pub use relations::{Edge, EdgeType};
 pub use sessions::{LOGIN_PATH, Sessions, UI_USER};
 

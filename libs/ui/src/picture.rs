@@ -41,6 +41,22 @@ const BACKGROUND: [&str; 11] = [
     "servicecidrs.networking.k8s.io",
     "storageclasses.storage.k8s.io",
 ];
+/// The resources whose objects come first in a picture, and stay if there are too many. Custom resources follow, then all others.
+const FOREMOST: [&str; 13] = [
+    "deployments.apps",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "cronjobs.batch",
+    "jobs.batch",
+    "replicasets.apps",
+    "replicationcontrollers",
+    "pods",
+    "services",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "nodes",
+    "namespaces",
+];
 /// Labels by which a controller finds its pods: a pod with one of them and without an owner was orphaned or released.
 const OWNED_LABELS: [&str; 5] = [
     "pod-template-hash",
@@ -60,9 +76,9 @@ pub struct Picture {
     pub oldest: String,
     /// The time of this moment in RFC 3339.
     pub now: String,
-    /// The nodes, in the order of resources, namespaces and names.
+    /// The nodes: workloads, pods, services, claims, volumes, nodes, namespaces, custom resources, then all others.
     pub objects: Vec<Node>,
-    /// Whether there are more objects than [`MAX_NODES`].
+    /// Whether there are more objects: more than [`MAX_NODES`], or more than are read.
     pub is_truncated: bool,
 }
 
@@ -121,8 +137,12 @@ pub struct Changes {
     pub deleted: Vec<String>,
     /// The revision of the later picture.
     pub resource_version: String,
+    /// The oldest revision that can be shown.
+    pub oldest: String,
     /// The time of the later picture.
     pub now: String,
+    /// Whether there are more objects than the later picture has.
+    pub is_truncated: bool,
 }
 
 /// An object with its resource.
@@ -140,12 +160,12 @@ impl Picture {
     /// The revisions are those of the caller, who knows them.
     pub fn of(objects: &dyn Objects, now: Timestamp) -> Picture {
         let survey = Survey::new(objects, now);
-        let lists: Vec<(&Resource, Rc<Vec<Value>>)> = survey
-            .resources()
-            .iter()
-            .filter(|resource| !LEFT_OUT.contains(&resource.name.as_str()))
-            .map(|resource| (resource, survey.list(&resource.name)))
-            .collect();
+        let is_shown = |resource: &&Resource| !LEFT_OUT.contains(&resource.name.as_str());
+        let mut resources: Vec<&Resource> = survey.resources().iter().filter(is_shown).collect();
+        // What is read first is read though there may be too much of all others.
+        resources.sort_by_key(|resource| rank(resource));
+        let lists: Vec<(&Resource, Rc<Vec<Value>>)> =
+            resources.into_iter().map(|resource| (resource, survey.list(&resource.name))).collect();
         let mut places = Places::default();
         let mut entries = Vec::new();
         for (resource, list) in &lists {
@@ -154,8 +174,10 @@ impl Picture {
                 entries.push(Entry { resource, object, is_background: is_background(resource, object) });
             }
         }
-        let is_truncated = entries.len() > MAX_NODES;
-        if is_truncated {
+        // An owner that was not read may exist all the same.
+        let are_all_read = !survey.is_truncated();
+        let is_truncated = entries.len() > MAX_NODES || !are_all_read;
+        if entries.len() > MAX_NODES {
             entries.sort_by_key(|entry| entry.is_background);
             entries.truncate(MAX_NODES);
         }
@@ -170,7 +192,7 @@ impl Picture {
             .iter()
             .map(|entry| {
                 let finding = survey.finding(&entry.resource.name, entry.object);
-                entry.node(finding, &by_reference, &uids, &places)
+                entry.node(finding, &by_reference, Some(&uids).filter(|_| are_all_read), &places)
             })
             .collect();
         Picture { objects, is_truncated, now: now.to_string(), ..Picture::default() }
@@ -183,7 +205,18 @@ impl Picture {
         let changed = self.objects.iter().filter(|node| old.remove(node.uid.as_str()) != Some(node));
         let changed = changed.cloned().collect();
         let deleted = old.into_keys().map(str::to_owned).collect();
-        Changes { changed, deleted, resource_version: self.resource_version.clone(), now: self.now.clone() }
+        Changes { changed, deleted, ..self.without_changes() }
+    }
+
+    /// Returns the changes of a picture in which no node differs.
+    pub fn without_changes(&self) -> Changes {
+        Changes {
+            resource_version: self.resource_version.clone(),
+            oldest: self.oldest.clone(),
+            now: self.now.clone(),
+            is_truncated: self.is_truncated,
+            ..Changes::default()
+        }
     }
 }
 
@@ -199,7 +232,7 @@ impl<'a> Entry<'a> {
         &self,
         finding: Finding,
         by_reference: &HashMap<String, &str>,
-        uids: &HashSet<&str>,
+        uids: Option<&HashSet<&str>>,
         places: &Places,
     ) -> Node {
         let metadata = &self.object["metadata"];
@@ -232,10 +265,14 @@ impl<'a> Entry<'a> {
 }
 
 /// The uids of the owners, the controller first, and the text about one that does not exist.
-fn owners(metadata: &Value, uids: &HashSet<&str>) -> (Vec<String>, Option<String>) {
+///
+/// - `uids`: those of all objects; None if it is not known which there are
+fn owners(metadata: &Value, uids: Option<&HashSet<&str>>) -> (Vec<String>, Option<String>) {
     let mut references: Vec<&Value> = items(&metadata["ownerReferences"]).take(MAX_ITEMS).collect();
     references.sort_by_key(|owner| owner["controller"] != true);
-    let is_missing = |owner: &&&Value| owner["uid"].as_str().is_some_and(|uid| !uids.contains(uid));
+    let is_missing = |owner: &&&Value| {
+        owner["uid"].as_str().is_some_and(|uid| uids.is_some_and(|uids| !uids.contains(uid)))
+    };
     let missing = references.iter().find(is_missing);
     let missing = missing
         .map(|owner| format!("owner {}/{} does not exist", text(&owner["kind"]), text(&owner["name"])));
@@ -244,6 +281,12 @@ fn owners(metadata: &Value, uids: &HashSet<&str>) -> (Vec<String>, Option<String
 
 fn is_orphan(resource: &Resource, metadata: &Value) -> bool {
     resource.name == "pods" && OWNED_LABELS.iter().any(|label| metadata["labels"][label].is_string())
+}
+
+/// The place of the objects of a resource in a picture.
+fn rank(resource: &Resource) -> usize {
+    let place = FOREMOST.iter().position(|name| *name == resource.name);
+    place.unwrap_or(FOREMOST.len() + usize::from(!resource.is_custom))
 }
 
 /// Whether an object was made by the control plane for itself.

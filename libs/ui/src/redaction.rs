@@ -5,43 +5,31 @@ use serde_json::Value;
 /// The text that stands for a value.
 const REDACTED: &str = "(redacted)";
 const SECRETS: &str = "secrets";
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Removes the values of a Secret. Objects of other resources stay as they are.
+/// Removes the values of a Secret, and those of its annotations: many tools keep copies of what they applied in one of their own.
+/// Objects of other resources stay as they are.
 ///
 /// - `resource`: the plural name with its group
 pub fn redact(resource: &str, object: &mut Value) {
     if resource != SECRETS {
         return;
     }
-    for member in ["data", "stringData"] {
-        match object.get_mut(member) {
+    for member in ["/data", "/stringData", "/metadata/annotations"] {
+        match object.pointer_mut(member) {
             Some(Value::Object(values)) => values.values_mut().for_each(|value| *value = REDACTED.into()),
             Some(value) => *value = REDACTED.into(),
             None => {}
         }
     }
-    if let Some(value) = object.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED))
-    {
-        *value = REDACTED.into();
-    }
 }
 
-/// Removes the values of Secrets from the entries of a log: from each field of one, but for plain metadata.
-pub fn redact_log(log: &mut Value) {
-    let entries = log.get_mut("entries").and_then(Value::as_array_mut);
-    for entry in entries.into_iter().flatten().filter(|entry| entry["resource"] == SECRETS) {
-        let fields = entry.get_mut("fields").and_then(Value::as_array_mut);
-        for field in fields.into_iter().flatten() {
-            if field["path"].as_str().is_some_and(is_public) {
-                continue;
-            }
-            for side in ["from", "to"] {
-                if let Some(value) = field.get_mut(side) {
-                    *value = REDACTED.into();
-                }
-            }
-        }
+/// Removes the values that a field of a Secret had, but for those of plain metadata. Fields of other resources stay as they are.
+///
+/// - `resource`: the plural name with its group
+/// - `path`: the path of the field, such as `.data.password`
+pub fn redact_field<'a>(resource: &str, path: &str, values: impl IntoIterator<Item = &'a mut Option<Value>>) {
+    if resource == SECRETS && !is_public(path) {
+        values.into_iter().flatten().for_each(|value| *value = REDACTED.into());
     }
 }
 

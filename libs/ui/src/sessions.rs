@@ -27,7 +27,7 @@ const TOKEN_BYTES: usize = 32;
 /// The time in which a link can be used.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 /// The time in which a cookie can be used.
-const COOKIE_LIFETIME: Duration = Duration::from_secs(12 * 3600);
+const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * 3600);
 /// The links that can be used at a time; the oldest one expires first.
 pub(crate) const MAX_LINKS: usize = 16;
 /// The cookies that can be used at a time; the oldest one expires first.
@@ -113,11 +113,19 @@ impl Sessions {
     }
 
     /// Whether a request without other credentials may be answered as one of [`UI_USER`]: a GET of the page with a valid
-    /// cookie, or the exchange of a link, which decides by the link's token.
+    /// cookie, or the exchange of a link that can be used, which is not used up by that.
     pub fn admits(&self, parts: &Parts) -> bool {
         let path = parts.uri.path();
         let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
-        is_read && is_of_page(path) && (path == LOGIN_PATH || self.has_cookie(&parts.headers))
+        let has_link = || path == LOGIN_PATH && self.has_link(parts.uri.query().unwrap_or_default());
+        is_read && is_of_page(path) && (self.has_cookie(&parts.headers) || has_link())
+    }
+
+    /// Whether a query has the token of a link that can be used.
+    fn has_link(&self, query: &str) -> bool {
+        let now = self.clock.now();
+        let token = query.split('&').find_map(|option| option.strip_prefix("token="));
+        token.is_some_and(|token| self.state.lock().links.find(token, now).is_some())
     }
 
     fn has_cookie(&self, headers: &HeaderMap) -> bool {

@@ -80,6 +80,8 @@ pub struct Context<'a> {
     visited: RefCell<HashSet<(String, String, String)>>,
     /// The objects of lists that may still be visited.
     budget: Cell<usize>,
+    /// Whether a list has fewer objects than there are.
+    is_truncated: Cell<bool>,
     depth: Cell<usize>,
     max_depth: usize,
     /// Whether causes are only the objects that are waited for directly.
@@ -95,6 +97,7 @@ impl<'a> Context<'a> {
             lists: RefCell::default(),
             visited: RefCell::default(),
             budget: Cell::new(MAX_VISITED),
+            is_truncated: Cell::new(false),
             depth: Cell::new(0),
             max_depth: MAX_DEPTH,
             is_direct: false,
@@ -126,11 +129,19 @@ impl<'a> Context<'a> {
             0 => Vec::new(),
             _ => self.objects.list(resource, namespace),
         };
+        if budget == 0 || list.len() > budget {
+            self.is_truncated.set(true);
+        }
         list.truncate(budget);
         self.budget.set(budget.saturating_sub(list.len()));
         let list = Rc::new(list);
         self.lists.borrow_mut().insert(key, list.clone());
         list
+    }
+
+    /// Whether lists have fewer objects than there are.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated.get() || self.objects.is_truncated()
     }
 
     pub fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version> {

@@ -21,6 +21,11 @@ pub trait Objects {
     /// Returns the requests about an object that were refused lately, newest first: by admission, a
     /// quota, a disruption budget or a conflict.
     fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal>;
+
+    /// Whether a read left objects out that exist, because there was a limit to them.
+    fn is_truncated(&self) -> bool {
+        false
+    }
 }
 
 /// A resource that is served.
@@ -34,6 +39,8 @@ pub struct Resource {
     pub api_version: String,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
+    /// Whether it is that of a CustomResourceDefinition.
+    pub is_custom: bool,
 }
 
 impl Resource {

@@ -47,6 +47,11 @@ impl<'a> Survey<'a> {
         self.0.list(resource, None)
     }
 
+    /// Whether objects are missing in the lists so far, because too many have been read.
+    pub fn is_truncated(&self) -> bool {
+        self.0.is_truncated()
+    }
+
     /// Returns the full name of an object, as explanations write it: `pod/shop/web-0`.
     pub fn reference(&self, resource: &str, namespace: &str, name: &str) -> String {
         self.0.reference(resource, namespace, name)

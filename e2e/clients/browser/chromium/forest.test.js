@@ -1,4 +1,4 @@
-// The modules of the page that need no browser: the forest and its layout, and YAML.
+// The modules of the page that need no browser: the forest and its layout, YAML, abbreviations, and the reading of pictures.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -7,6 +7,8 @@ import { test } from 'node:test';
 const load = name => import(`data:text/javascript,${encodeURIComponent(readFileSync(new URL(`../../../../libs/ui/page/${name}`, import.meta.url), 'utf8'))}`);
 const { grow, matcher, place } = await load('forest.js');
 const { yaml } = await load('yaml.js');
+const { abbreviation } = await load('dom.js');
+const { Live } = await load('data.js');
 
 const all = { text: '', namespace: '', kind: '', states: new Set(), background: true };
 const node = (name, owners = [], rest = {}) => ({ uid: name, kind: 'Pod', namespace: 'shop', name, owners, state: 'ready', resource: 'pods', ...rest });
@@ -76,4 +78,30 @@ test('objects are written as YAML', () => {
   const deep = Array.from({ length: 500 }).reduce(value => ({ a: value }), 1);
   assert.ok(text(deep).endsWith('...'));
   assert.ok(yaml(Array.from({ length: 20000 }, (_, index) => index)).length <= 5001);
+});
+
+test('kinds are abbreviated, whatever their names are', () => {
+  assert.deepEqual(['Pod', 'PersistentVolumeClaim', 'Widget', 'constructor', 'toString'].map(abbreviation), ['pod', 'pvc', 'widget', 'constructor', 'tostring']);
+});
+
+test('a new picture is read when the revision has expired, and not when there are too many streams', async t => {
+  const picture = { objects: [node('a')], resourceVersion: '7', oldest: '1', now: '', isTruncated: false };
+  const change = { changed: [node('b')], deleted: [], resourceVersion: '8', oldest: '5', now: '', isTruncated: true };
+  const refused = (code, message) => new Response(JSON.stringify({ message }), { status: code });
+  const responses = [Response.json(picture), refused(429, '16 pages follow'), new Response(`${JSON.stringify(change)}\n`), refused(410, 'expired')];
+  const [paths, messages, states] = [[], [], []];
+  await new Promise(done => {
+    t.mock.method(globalThis, 'fetch', async path => {
+      paths.push(path.replace('data/', ''));
+      if (responses.length) return responses.shift();
+      done();
+      return new Promise(() => {});
+    });
+    const changed = () => states.push([live.revision, live.oldest, live.isTruncated, live.nodes.size]);
+    const live = new Live({ changed, connected: (isConnected, error) => { if (!isConnected) messages.push(error.message); } });
+    live.run();
+  });
+  assert.deepEqual(paths, ['picture?', 'picture?watch=1&since=7', 'picture?watch=1&since=7', 'picture?watch=1&since=8', 'picture?']);
+  assert.deepEqual(messages, ['16 pages follow', 'expired']);
+  assert.deepEqual(states, [['7', '1', false, 1], ['8', '5', true, 2]]);
 });

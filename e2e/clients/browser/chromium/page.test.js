@@ -1,4 +1,5 @@
-// The live page in a real browser. SCREENSHOTS=DIR writes the images of the documentation.
+// The live page in a real browser. SCREENSHOTS=DIR writes the images of the documentation, TIGHT_BOUNDS=1 asserts the times of an optimised
+// binary on a machine with nothing else to do.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -9,9 +10,11 @@ import { call, deployment, settle, startPage, statefulSet } from './cluster.js';
 import { Browser, KEYS } from './webdriver.js';
 
 const SHOP = '/api/v1/namespaces/shop';
-const FIRST_PICTURE = 1000; // 300 ms are the aim, of an optimised binary on a machine with nothing else to do.
-const FRAME = 16;
+// An optimised binary on a machine with nothing else to do reaches the tight bounds; its aim are 300 ms.
+const [FIRST_PICTURE, FRAME] = process.env.TIGHT_BOUNDS ? [1000, 16] : [5000, 100];
 const OBJECTS = 2000;
+// The steps back in time, and the milliseconds in which a moment is shown.
+const [MOST_STEPS, STEP] = [20, 5000];
 
 let browser;
 let page;
@@ -97,16 +100,21 @@ test('a claim that a finalizer holds is drawn with an edge to the pod that uses 
 test('the slider goes back in time and returns', async () => {
   await open();
   await browser.press('#as-list');
-  const stateOfClaim = async wanted => browser.until(`return [...document.querySelectorAll('#rows tr')]
-    .some(row => row.innerText.includes('data-db-1') && row.innerText.includes(arguments[0]))`, wanted);
+  const claimIs = `return [...document.querySelectorAll('#rows tr')].some(row => row.innerText.includes('data-db-1') && row.innerText.includes(arguments[0]))`;
+  const stateOfClaim = wanted => browser.until(claimIs, wanted);
   await stateOfClaim('Terminating');
   await browser.run('document.activeElement.blur()');
-  await browser.keys('[');
-  await stateOfClaim('Ready');
+  // Other writes may have followed that of the claim.
+  let isReady = false;
+  for (let steps = 0; !isReady && steps < MOST_STEPS; steps++) {
+    await browser.keys('[');
+    isReady = await browser.within(STEP, claimIs, 'Ready');
+  }
+  assert.ok(isReady, 'history has the claim before its deletion');
   assert.equal(await browser.run('return document.getElementById("live").getAttribute("aria-pressed")'), 'false');
   // What happens meanwhile does not change the moment that is shown.
-  await call('POST', `${SHOP}/configmaps`, { metadata: { name: 'later' } });
-  await settle();
+  const { metadata } = await call('POST', `${SHOP}/configmaps`, { metadata: { name: 'later' } });
+  await browser.until('return Number(window.coracle.revision()) >= arguments[0]', Number(metadata.resourceVersion));
   assert.ok(!(await rows()).some(row => row.includes('later')));
   await browser.keys(']', 'l');
   await stateOfClaim('Terminating');

@@ -8,7 +8,7 @@ const DRIVER = 'chromedriver';
 const START_TIMEOUT = 20_000;
 const ELEMENT = 'element-6066-11e4-a52e-4f735466cecf';
 
-export const KEYS = { up: '\uE013', down: '\uE015', left: '\uE012', right: '\uE014', enter: '\uE007', escape: '\uE00C', home: '\uE011', tab: '\uE004' };
+export const KEYS = { down: '\uE015', left: '\uE012', right: '\uE014', enter: '\uE007', escape: '\uE00C', tab: '\uE004' };
 
 async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
@@ -73,11 +73,16 @@ export class Browser {
 
   /// Runs a script again and again until it returns something that is true, and returns that.
   async until(script, ...args) {
-    const end = Date.now() + 20_000;
-    for (;;) {
+    const found = await this.within(20_000, script, ...args);
+    if (found) return found;
+    throw new Error(`not so within 20 s: ${script}\n${await this.run('return document.body.innerText')}`);
+  }
+
+  /// The same for so many milliseconds; then what it returned last.
+  async within(time, script, ...args) {
+    for (const end = Date.now() + time; ;) {
       const found = await this.run(script, ...args);
-      if (found) return found;
-      if (Date.now() > end) throw new Error(`not so within 20 s: ${script}\n${await this.run('return document.body.innerText')}`);
+      if (found || Date.now() > end) return found;
       await new Promise(resolve => setTimeout(resolve, 50));
     }
   }

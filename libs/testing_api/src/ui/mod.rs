@@ -22,6 +22,7 @@ use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::access::UserInfo;
 use coracle_apiserver::access::authenticate::{MASTERS, RequestAuthenticator};
 use coracle_apiserver::serve::{Body, PathRequest, Paths, RespondToPath};
+use coracle_clock::Clock;
 use coracle_storage::Revision;
 use coracle_ui::{
     Asset, LOGIN_PATH, LOGIN_REFUSED, PREFIX, Picture, SECURITY_HEADERS, Sessions, UI_USER, asset, etag,
@@ -46,7 +47,8 @@ impl Testing {
         let respond: RespondToPath = Arc::new(move |request| {
             let (testing, names, sessions) = (self.clone(), names.clone(), sessions.clone());
             Box::pin(async move {
-                let mut response = testing.respond_of_page(&names, &sessions, &request).await?;
+                let response = testing.respond_of_page(&names, &sessions, &request).await;
+                let mut response = response.unwrap_or_else(|error| request.respond_with(&error));
                 for (name, value) in SECURITY_HEADERS {
                     response
                         .headers_mut()
@@ -96,16 +98,15 @@ impl Testing {
                 json_response(&json!({ "object": object }))
             }
             "why" => {
-                let (object, now) = (ObjectName::read(query)?, self.0.clock.now());
-                let explain = move |objects: &StoredObjects| objects.explain(&object, now);
-                json_response(&self.read_at(revision(query, "at")?, explain).await?)
+                let (object, clock) = (ObjectName::read(query)?, self.0.clock.clone());
+                let at = revision(query, "at")?;
+                let explain =
+                    move |objects: &StoredObjects| objects.explain(&object, moment(at, objects, &clock));
+                json_response(&self.read_at(at, explain).await?)
             }
             "log" => {
                 let (log, now) = (LogRequest::read(query)?, self.0.clock.now());
-                let log = self.read_at(None, move |objects| objects.log(&log, now)).await?;
-                let mut log = serde_json::to_value(log).unwrap_or_default();
-                coracle_ui::redact_log(&mut log);
-                json_response(&log)
+                json_response(&self.read_at(None, move |objects| objects.log(&log, now)).await?)
             }
             "events" => {
                 let uid = query.first("uid").map(str::to_owned);
@@ -123,8 +124,7 @@ impl Testing {
     async fn picture(&self, at: Option<Revision>) -> Result<Picture> {
         let clock = self.0.clock.clone();
         self.read_outline(at, move |objects| {
-            let now = at.and_then(|_| time_of(objects)).unwrap_or_else(|| clock.now());
-            let picture = Picture::of(objects, now);
+            let picture = Picture::of(objects, moment(at, objects, &clock));
             let [resource_version, oldest] = [objects.revision(), objects.oldest()].map(|at| at.to_string());
             Ok(Picture { resource_version, oldest, ..picture })
         })
@@ -171,10 +171,11 @@ impl RequestAuthenticator for PageAuthenticator {
     }
 }
 
-/// The time of a moment in the past: that of the newest write, as far as the object that was written says.
-fn time_of(objects: &StoredObjects) -> Option<Timestamp> {
-    let newest = objects.newest()?;
-    newest_time(&newest)?.parse().ok()
+/// The time of a revision: that of the newest write, as far as the object that was written says; of None the time now.
+fn moment(at: Option<Revision>, objects: &StoredObjects, clock: &Clock) -> Timestamp {
+    let newest = at.and_then(|_| objects.newest());
+    let time = newest.as_ref().and_then(newest_time).and_then(|time| time.parse().ok());
+    time.unwrap_or_else(|| clock.now())
 }
 
 /// The time of the last write of an object, as far as it says.

@@ -12,7 +12,7 @@ use http::Response;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use crate::{Testing, line, read, stream as stream_response};
+use crate::{Testing, history, line, read, stream as stream_response};
 
 /// The streams at a time.
 pub const MOST_STREAMS: usize = 16;
@@ -80,8 +80,8 @@ impl Follower {
             self.testing.0.store.health().ok()?;
             self.sent = Instant::now();
             let now = self.testing.0.clock.now().to_string();
-            let resource_version = self.revision.to_string();
-            return Some(Changes { resource_version, now, ..Changes::default() });
+            let oldest = history::oldest(&self.testing.0.store.snapshot()).to_string();
+            return Some(Changes { oldest, now, ..self.picture.without_changes() });
         }
     }
 

@@ -1,8 +1,9 @@
+use coracle_why::{Objects, Refusal, Resource, State, Version};
 use serde_json::{Value, json};
 
-use super::{Cluster, object, ready_pod, uid};
-use crate::MAX_NODES;
+use super::{Cluster, object, owner, ready_pod, uid};
 use crate::relations::MAX_EDGES;
+use crate::{MAX_NODES, Picture};
 
 #[test]
 fn objects_beyond_the_limit_are_left_out_and_those_of_the_control_plane_first() {
@@ -15,6 +16,63 @@ fn objects_beyond_the_limit_are_left_out_and_those_of_the_control_plane_first() 
     assert!(picture.objects.iter().all(|node| node.kind == "ConfigMap"));
     let exact = Cluster(own.collect()).picture();
     assert!(!exact.is_truncated && exact.objects.len() == MAX_NODES);
+}
+
+#[test]
+fn workloads_and_what_they_use_stay_before_all_other_objects_beyond_the_limit() {
+    let many = (0..MAX_NODES).map(|i| object("ConfigMap", &format!("c{i}"), json!({})));
+    let kinds = ["Secret", "Widget", "Namespace", "Node", "PersistentVolume", "PersistentVolumeClaim"];
+    let kinds = kinds.into_iter().chain(["Service", "Pod", "StatefulSet"]);
+    let others = kinds.clone().map(|kind| object(kind, "a", json!({})));
+    let picture = Cluster(many.chain(others).collect()).picture();
+    assert!(picture.is_truncated);
+    let mut found: Vec<&str> = picture.objects.iter().map(|node| node.kind.as_str()).collect();
+    found.dedup();
+    let mut want: Vec<&str> = kinds.filter(|kind| *kind != "Secret").collect();
+    want.reverse();
+    want.push("ConfigMap");
+    assert_eq!(found, want);
+}
+
+/// A cluster of which not all objects were read.
+struct Partial(Cluster);
+
+impl Objects for Partial {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.0.get(resource, namespace, name)
+    }
+
+    fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<Value> {
+        self.0.list(resource, namespace)
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        self.0.resources()
+    }
+
+    fn past(&self, _: &str, _: &str, _: &str) -> Vec<Version> {
+        Vec::new()
+    }
+
+    fn refusals(&self, _: &str, _: &str, _: &str) -> Vec<Refusal> {
+        Vec::new()
+    }
+
+    fn is_truncated(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_picture_of_a_part_of_the_objects_says_so_and_misses_no_owner() {
+    let owned = json!({"metadata": {"ownerReferences": [owner("ReplicaSet", "web-1")]}});
+    let cluster = Cluster(vec![ready_pod("web-0", owned)]);
+    let whole = cluster.node("Pod/web-0");
+    assert_eq!(whole.reason, "owner ReplicaSet/web-1 does not exist");
+    let picture = Picture::of(&Partial(cluster), "2026-11-27T10:05:00Z".parse().unwrap());
+    assert!(picture.is_truncated);
+    let node = &picture.objects[0];
+    assert_eq!((node.state, node.reason.as_str(), &node.owners), (State::Ready, "", &whole.owners));
 }
 
 #[test]

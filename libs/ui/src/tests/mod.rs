@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{Node, Picture};
 
 /// Kind, apiVersion, resource, and whether it is namespaced.
-const KINDS: [(&str, &str, &str, bool); 14] = [
+const KINDS: [(&str, &str, &str, bool); 15] = [
     ("Pod", "v1", "pods", true),
     ("PersistentVolumeClaim", "v1", "persistentvolumeclaims", true),
     ("PersistentVolume", "v1", "persistentvolumes", false),
@@ -25,6 +25,7 @@ const KINDS: [(&str, &str, &str, bool); 14] = [
     ("ReplicaSet", "apps/v1", "replicasets.apps", true),
     ("Ingress", "networking.k8s.io/v1", "ingresses.networking.k8s.io", true),
     ("HorizontalPodAutoscaler", "autoscaling/v2", "horizontalpodautoscalers.autoscaling", true),
+    ("Widget", "example.com/v1", "widgets.example.com", true),
     ("Lease", "coordination.k8s.io/v1", "leases.coordination.k8s.io", true),
 ];
 
@@ -70,6 +71,7 @@ impl Objects for Cluster {
             kind: (*kind).to_owned(),
             api_version: (*api_version).to_owned(),
             namespaced: *namespaced,
+            is_custom: name.ends_with(".example.com"),
         };
         KINDS.iter().map(resource).collect()
     }

@@ -145,7 +145,7 @@ fn heartbeats_and_events_are_no_nodes_and_bootstrap_objects_are_background() {
     ]);
     let picture = cluster.picture();
     let nodes: Vec<_> = picture.objects.iter().map(|node| (node.name.as_str(), node.is_background)).collect();
-    assert_eq!(nodes, [("kube-root-ca.crt", true), ("kube-system", true), ("shop", false)]);
+    assert_eq!(nodes, [("kube-system", true), ("shop", false), ("kube-root-ca.crt", true)]);
 }
 
 #[test]
@@ -160,11 +160,13 @@ fn changes_are_the_nodes_that_differ_though_only_others_were_written() {
     let labels = json!({"metadata": {"resourceVersion": "9"}});
     super::merge(&mut after.0[1], labels);
     after.0.push(ready_pod("c", json!({})));
-    let later = Picture { resource_version: "9".to_owned(), ..after.picture() };
+    let (resource_version, oldest) = ("9".to_owned(), "3".to_owned());
+    let later = Picture { resource_version, oldest, is_truncated: true, ..after.picture() };
     let changes = later.changes_since(&before.picture());
     let names: Vec<_> = changes.changed.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["a", "c"]);
     assert_eq!(changes.deleted, [uid("Pod", "b")]);
-    assert_eq!(changes.resource_version, "9");
-    assert!(later.changes_since(&later).changed.is_empty());
+    assert_eq!((changes.resource_version.as_str(), changes.oldest.as_str()), ("9", "3"));
+    assert!(changes.is_truncated);
+    assert_eq!(later.changes_since(&later), later.without_changes());
 }

@@ -29,7 +29,7 @@ fn a_link_is_exchanged_for_a_cookie_once() {
     let (sessions, _) = sessions();
     let link = sessions.issue_link().unwrap();
     let cookie = sessions.log_in(&link).unwrap().unwrap();
-    for attribute in ["; Secure", "; HttpOnly", "; SameSite=Strict", "; Path=/;", "; Max-Age=43200"] {
+    for attribute in ["; Secure", "; HttpOnly", "; SameSite=Strict", "; Path=/;", "; Max-Age=7200"] {
         assert!(cookie.contains(attribute), "{attribute}");
     }
     assert!(
@@ -110,16 +110,42 @@ fn wrong_foreign_and_expired_cookies_are_refused() {
     }
     let (other, _) = self::sessions();
     assert!(!other.admits(&request("GET", "/ui/", &cookie)), "another server");
-    clock.advance(Duration::from_secs(12 * 3600));
-    assert!(!sessions.admits(&request("GET", "/ui/", &cookie)), "after 12 hours");
+    clock.advance(Duration::from_secs(2 * 3600 - 1));
+    assert!(sessions.admits(&request("GET", "/ui/", &cookie)));
+    clock.advance(Duration::from_secs(1));
+    assert!(!sessions.admits(&request("GET", "/ui/", &cookie)), "after 2 hours");
 }
 
 #[test]
-fn the_exchange_of_a_link_needs_no_cookie() {
-    let (sessions, _) = sessions();
-    assert!(sessions.admits(&request("GET", "/ui/login?token=x", "")));
-    assert!(!sessions.admits(&request("POST", "/ui/login", "")));
-    assert!(!sessions.admits(&request("GET", "/ui/login/x", "")));
+fn the_exchange_of_a_link_needs_no_cookie_but_a_token_that_can_be_used() {
+    let (sessions, clock) = sessions();
+    let link = sessions.issue_link().unwrap();
+    let cookie = logged_in(&sessions);
+    for (method, path, want) in [
+        ("GET", format!("/ui/login?token={link}"), true),
+        ("HEAD", format!("/ui/login?token={link}"), true),
+        ("GET", format!("/ui/login?a=b&token={link}"), true),
+        ("POST", format!("/ui/login?token={link}"), false),
+        ("GET", "/ui/login".to_owned(), false),
+        ("GET", "/ui/login?token=".to_owned(), false),
+        ("GET", "/ui/login?token=x".to_owned(), false),
+        ("GET", format!("/ui/login?token={link}A"), false),
+        ("GET", format!("/ui/login?token=x&token={link}"), false),
+        ("GET", format!("/ui/login?xtoken={link}"), false),
+        // A link is for its exchange alone.
+        ("GET", format!("/ui/?token={link}"), false),
+        ("GET", format!("/ui/data/picture?token={link}"), false),
+        ("GET", format!("/ui/login/x?token={link}"), false),
+    ] {
+        assert_eq!(sessions.admits(&request(method, &path, "")), want, "{method} {path}");
+    }
+    assert!(sessions.admits(&request("GET", "/ui/login?token=x", &cookie)), "by the cookie");
+    assert!(sessions.log_in(&link).unwrap().is_some(), "looking has not used it up");
+    let path = format!("/ui/login?token={link}");
+    assert!(!sessions.admits(&request("GET", &path, "")), "it was used");
+    let path = format!("/ui/login?token={}", sessions.issue_link().unwrap());
+    clock.advance(Duration::from_secs(3600));
+    assert!(!sessions.admits(&request("GET", &path, "")), "it has expired");
 }
 
 #[test]

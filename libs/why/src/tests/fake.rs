@@ -342,6 +342,7 @@ impl Objects for Fake {
             kind: (*kind).to_owned(),
             api_version: (*version).to_owned(),
             namespaced: *namespaced,
+            is_custom: name.ends_with(".example.com"),
         };
         KINDS.iter().map(resource).collect()
     }
