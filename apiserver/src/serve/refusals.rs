@@ -132,10 +132,10 @@ mod tests {
             group: String::new(),
             resource: "pods".to_owned(),
             namespace: "shop".to_owned(),
-            name: text(name),
+            name: name.to_owned(),
             code: 409,
             reason: "Conflict".to_owned(),
-            message: cut(&status.message, LONGEST_MESSAGE).to_owned(),
+            message: message.to_owned(),
         }
     }
 

@@ -107,10 +107,10 @@ impl Lineage {
         }
         let mut forks: HashMap<Arc<str>, (Arc<str>, u64)> = HashMap::new();
         for entry in record.entries() {
-            if let Entry::Fork(fork) = entry? {
-                if forks.len() < MOST_FORKS {
-                    forks.insert(fork.name.clone(), (fork.parent.clone(), fork.revision));
-                }
+            if let Entry::Fork(fork) = entry?
+                && forks.len() < MOST_FORKS
+            {
+                forks.insert(fork.name.clone(), (fork.parent.clone(), fork.revision));
             }
         }
         let mut name: Arc<str> = fork.into();

@@ -149,7 +149,10 @@ impl Fake {
         let [reason, message] = [reason, message].map(str::to_owned);
         let time = "2026-11-27T10:04:00Z".to_owned();
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-        self.refusals.push((key, Refusal { time, writer, code, reason, message }));
+        let before =
+            self.past.iter().filter(|(_, version)| version.time.as_ref().is_none_or(|at| *at <= time));
+        let revision = before.map(|(_, version)| version.revision).max().unwrap_or_default();
+        self.refusals.push((key, Refusal { time, revision, writer, code, reason, message }));
         self
     }
 }
