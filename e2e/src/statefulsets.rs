@@ -559,7 +559,10 @@ impl TestSets {
         for set in &self.0 {
             for (deleted, bound_claim) in deleted.iter().zip(&set.bound_claims) {
                 if deleted(set.policy) {
-                    scenario.until_deleted(bound_claim).await.with_context(|| format!("{:?}", set.policy))?;
+                    scenario
+                        .until_bound_claim_deleted(bound_claim)
+                        .await
+                        .with_context(|| format!("{:?}", set.policy))?;
                 }
             }
         }

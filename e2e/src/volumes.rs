@@ -508,7 +508,7 @@ impl Scenario {
     }
 
     /// Waits until claim, volume and directory are deleted.
-    pub async fn until_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
+    pub async fn until_bound_claim_deleted(&self, bound_claim: &BoundClaim) -> Result<()> {
         self.until_deleted::<PersistentVolumeClaim>(&bound_claim.claim).await?;
         self.until_deleted::<PersistentVolume>(&bound_claim.volume).await?;
         ensure!(!bound_claim.directory.exists(), "{} has leaked", bound_claim.directory.display());

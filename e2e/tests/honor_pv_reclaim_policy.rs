@@ -77,7 +77,7 @@ async fn claim_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION, scenario.driver.finalizer()]).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -86,7 +86,7 @@ async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -120,7 +120,7 @@ async fn concurrent_deletion_with_delete(scenario: &mut Scenario) -> Result<()> 
     }
     scenario.interrupt().await?;
     for bound_claim in &bound_claims {
-        scenario.until_deleted(bound_claim).await?;
+        scenario.until_bound_claim_deleted(bound_claim).await?;
     }
     scenario.assert_remaining(&[]).await
 }
@@ -133,7 +133,7 @@ async fn volume_first_while_a_pod_runs(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_postponed(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Running");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -158,7 +158,7 @@ async fn volume_first_with_retain(scenario: &mut Scenario) -> Result<()> {
 async fn static_volume_claim_first(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Delete").await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -218,7 +218,7 @@ async fn policy_becomes_delete_while_bound(scenario: &mut Scenario) -> Result<()
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION, scenario.driver.finalizer()]).await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -237,7 +237,7 @@ async fn policy_becomes_delete_when_released(scenario: &mut Scenario) -> Result<
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until_retained(&bound_claim).await?;
     scenario.patch::<PersistentVolume>(&bound_claim.volume, policy("Delete")).await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -274,7 +274,7 @@ async fn a_failed_deletion_is_retried(scenario: &mut Scenario) -> Result<()> {
         volume.finalizers()
     );
     broken.repair()?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -300,7 +300,7 @@ async fn a_volume_without_a_directory_is_deleted(scenario: &mut Scenario) -> Res
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     fs::remove_dir_all(&bound_claim.directory)?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -317,7 +317,7 @@ async fn a_crash_after_the_storage_was_deleted(scenario: &mut Scenario) -> Resul
             Ok(fs::remove_dir_all(&bound_claim.directory)?)
         })
         .await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -372,7 +372,7 @@ async fn gate_off_claim_first_deletes(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -386,7 +386,7 @@ async fn upgrade_adds_the_finalizer_to_existing_volumes(scenario: &mut Scenario)
     scenario.until_finalizers(&bound_claim.volume, &[VOLUME_PROTECTION, scenario.driver.finalizer()]).await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -427,7 +427,7 @@ async fn downgrade_and_upgrade_again(scenario: &mut Scenario) -> Result<()> {
     scenario.until_finalizers(&bound_claim.volume, &kept).await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -443,10 +443,10 @@ async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Sc
     scenario.until_deleted::<PersistentVolumeClaim>("data").await?;
     scenario.until_finalizers(&bound_claims[0].volume, &[IN_TREE_PROTECTION]).await?;
     scenario.restart_with_gate(GATE, true).await?;
-    scenario.until_deleted(&bound_claims[0]).await?;
+    scenario.until_bound_claim_deleted(&bound_claims[0]).await?;
     scenario.assert_kept(&bound_claims[1]).await?;
     scenario.delete::<PersistentVolumeClaim>("logs").await?;
-    scenario.until_deleted(&bound_claims[1]).await?;
+    scenario.until_bound_claim_deleted(&bound_claims[1]).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -461,7 +461,7 @@ async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
     scenario.until_finalizers(&bound_claim.volume, &[IN_TREE_PROTECTION]).await?;
     ensure!(!bound_claim.directory.exists());
     scenario.restart_with_gate(GATE, true).await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -506,13 +506,13 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
         scenario.until_finalizers(&kept.volume, &[VOLUME_PROTECTION]).await?;
         a_terminating_volume_stays_while_it_is_bound(scenario, bound_claim).await?;
         scenario.delete::<PersistentVolumeClaim>(&bound_claim.claim).await?;
-        scenario.until_deleted(bound_claim).await?;
+        scenario.until_bound_claim_deleted(bound_claim).await?;
         scenario.assert_kept(kept).await?;
         scenario.assert_kept(going).await?;
     }
     scenario.restart_with_gate(MIGRATION, true).await?;
     scenario.delete::<PersistentVolumeClaim>("going").await?;
-    scenario.until_deleted(going).await?;
+    scenario.until_bound_claim_deleted(going).await?;
     scenario.assert_remaining(&[]).await
 }
 

@@ -69,7 +69,7 @@ async fn a_running_pod_keeps_its_claim_and_data(scenario: &mut Scenario) -> Resu
     scenario.assert_postponed(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Running");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -79,7 +79,7 @@ async fn a_static_volume_in_use_is_kept_for_its_pod(scenario: &mut Scenario) -> 
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -102,7 +102,7 @@ async fn a_claim_is_kept_until_the_last_of_two_pods_is_deleted(scenario: &mut Sc
     scenario.until_deleted::<Pod>("first").await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("second").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -116,7 +116,7 @@ async fn all_claims_of_a_pod_are_deleted_after_it(scenario: &mut Scenario) -> Re
     }
     scenario.delete::<Pod>("user").await?;
     for bound_claim in &bound_claims {
-        scenario.until_deleted(bound_claim).await?;
+        scenario.until_bound_claim_deleted(bound_claim).await?;
     }
     scenario.assert_remaining(&[]).await
 }
@@ -133,7 +133,7 @@ async fn a_terminating_pod_keeps_its_claim(scenario: &mut Scenario) -> Result<()
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.patch::<Pod>("user", json!({"metadata": {"finalizers": null}})).await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -154,7 +154,7 @@ async fn a_finished_pod_keeps_its_claim(scenario: &mut Scenario, code: &str, pha
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -168,7 +168,7 @@ async fn a_pending_pod_on_a_node_keeps_its_claim(scenario: &mut Scenario) -> Res
     scenario.assert_postponed(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Pending");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -176,7 +176,7 @@ async fn an_unscheduled_pod_does_not_keep_its_claim(scenario: &mut Scenario) -> 
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create::<Pod>(scripted("user", &["data"], &[("ignore", "true")])).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Pending");
     scenario.delete::<Pod>("user").await?;
     scenario.until_deleted::<Pod>("user").await?;
@@ -186,7 +186,7 @@ async fn an_unscheduled_pod_does_not_keep_its_claim(scenario: &mut Scenario) -> 
 async fn an_unused_claim_is_deleted_immediately(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -206,7 +206,7 @@ async fn the_scheduler_places_no_pod_with_a_terminating_claim(scenario: &mut Sce
     scenario.assert_postponed(&bound_claim).await?;
     // The waiting pod does not keep the claim.
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     let why = r#"persistentvolumeclaim "data" not found"#;
     scenario.until("late", |pod: &Pod| is_unschedulable(pod, why)).await?;
     // A new claim of the same name is another claim.
@@ -246,7 +246,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
         ensure!(pod_phase(&scenario.get::<Pod>(name).await?) == "Pending", "{name}");
         scenario.delete::<Pod>(name).await?;
     }
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.until_deleted::<Pod>("lost").await?;
     scenario.assert_remaining(&[]).await
 }
@@ -267,14 +267,14 @@ async fn an_ephemeral_claim_is_kept_for_its_running_pod(scenario: &mut Scenario)
     scenario.assert_postponed(&bound_claim).await?;
     ensure!(pod_phase(&scenario.get::<Pod>("user").await?) == "Running");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
 async fn an_ephemeral_claim_is_deleted_with_its_pod(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = with_ephemeral_volume(scenario).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -286,7 +286,7 @@ async fn another_pod_keeps_an_ephemeral_claim(scenario: &mut Scenario) -> Result
     scenario.until("user-scratch", |claim: &PersistentVolumeClaim| is_terminating(claim)).await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("guest").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -342,7 +342,7 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.until_settled_without_protection().await?;
     scenario.assert_kept(&free).await?;
     scenario.restart_with_controllers("*").await?;
-    scenario.until_deleted(&free).await?;
+    scenario.until_bound_claim_deleted(&free).await?;
     scenario.assert_postponed(&used).await?;
     // No controller runs while the pod is deleted.
     scenario.restart_with_controllers("*,-persistentvolumeclaim-protection-controller").await?;
@@ -350,7 +350,7 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.until_deleted::<Pod>("user").await?;
     scenario.assert_kept(&used).await?;
     scenario.restart_with_controllers("*").await?;
-    scenario.until_deleted(&used).await?;
+    scenario.until_bound_claim_deleted(&used).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -384,7 +384,7 @@ async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
         let all_write = |claim: &PersistentVolumeClaim| claim.labels().len() >= writes.len();
         scenario.until("data", all_write).await?;
         scenario.delete::<Pod>("user").await?;
-        scenario.until_deleted(&bound_claim).await?;
+        scenario.until_bound_claim_deleted(&bound_claim).await?;
         for write in writes {
             ensure!(write.await?? > 0);
         }
@@ -419,7 +419,7 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
             }
             scenario.delete::<Pod>("user").await?;
             scenario.until_deleted::<Pod>("user").await?;
-            scenario.until_deleted(&bound_claim).await?;
+            scenario.until_bound_claim_deleted(&bound_claim).await?;
         }
         scenario.assert_remaining(&[]).await
     })
@@ -451,7 +451,7 @@ async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) ->
     let refused = again.err().map(|error| error.to_string()).unwrap_or_default();
     ensure!(refused.contains("object is being deleted"), "{refused}");
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -474,7 +474,7 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     let theirs = claims.get("data").await?.spec.and_then(|spec| spec.volume_name).unwrap_or_default();
 
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&ours).await?;
+    scenario.until_bound_claim_deleted(&ours).await?;
     claims.delete("data", &DeleteParams::default()).await?;
     scenario.until_settled().await?;
     ensure!(claim_phase(&claims.get("data").await?) == "Bound");
@@ -513,6 +513,6 @@ async fn tables_show_that_a_claim_is_terminating(scenario: &mut Scenario) -> Res
     scenario.restart(Termination::Crash).await?;
     scenario.assert_postponed(&bound_claim).await?;
     scenario.delete::<Pod>("user").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     scenario.assert_remaining(&[]).await
 }

@@ -412,7 +412,7 @@ impl RandomRun {
         let mut kept = Vec::new();
         for bound_claim in self.bound_claims.values() {
             match (self.wanted.deletes_when_deleted, of_pods.contains(&bound_claim.claim)) {
-                (true, true) => scenario.until_deleted(bound_claim).await?,
+                (true, true) => scenario.until_bound_claim_deleted(bound_claim).await?,
                 (false, true) => kept.push(bound_claim),
                 // The claim may remain from another policy.
                 (_, false) => {}

@@ -67,7 +67,7 @@ async fn irreplaceable_data_is_deleted_by_users_only(scenario: &mut Scenario) ->
     for bound_claim in &bound_claims {
         scenario.assert_kept(bound_claim).await?;
         scenario.delete::<PersistentVolumeClaim>(&bound_claim.claim).await?;
-        scenario.until_deleted(bound_claim).await?;
+        scenario.until_bound_claim_deleted(bound_claim).await?;
     }
     scenario.assert_remaining(&[]).await
 }
@@ -86,7 +86,7 @@ async fn a_ci_instance_leaves_no_claims(scenario: &mut Scenario) -> Result<()> {
     }
     delete(scenario).await?;
     for bound_claim in &bound_claims {
-        scenario.until_deleted(bound_claim).await?;
+        scenario.until_bound_claim_deleted(bound_claim).await?;
     }
     scenario.assert_remaining(&[]).await
 }
@@ -110,10 +110,10 @@ async fn replicas_that_can_be_rebuilt_survive_a_drain(scenario: &mut Scenario) -
         scenario.assert_kept(bound_claim).await?;
     }
     scale(scenario, 1).await?;
-    scenario.until_deleted(&bound_claims[1]).await?;
+    scenario.until_bound_claim_deleted(&bound_claims[1]).await?;
     scenario.assert_kept(&bound_claims[0]).await?;
     delete(scenario).await?;
-    scenario.until_deleted(&bound_claims[0]).await?;
+    scenario.until_bound_claim_deleted(&bound_claims[0]).await?;
     scenario.assert_remaining(&[]).await
 }
 
@@ -126,7 +126,7 @@ async fn elasticsearch_is_scaled_and_taken_down(scenario: &mut Scenario) -> Resu
     scale(scenario, 4).await?;
     let more = scenario.write_data(&claim_of(SET, 3)).await?;
     scale(scenario, 3).await?;
-    scenario.until_deleted(&more).await?;
+    scenario.until_bound_claim_deleted(&more).await?;
     delete(scenario).await?;
     make(scenario, 3, policy).await?;
     until_ready(scenario, SET, 0..3).await?;

@@ -137,7 +137,7 @@ async fn a_slow_volume_does_not_delay_others() -> Result<()> {
         let bound_claim = scenario.write_data("slow-0").await?;
         scenario.delete::<PersistentVolumeClaim>("slow-0").await?;
         scenario.until_event(&bound_claim.volume, "VolumeFailedDelete", "simulated failure 1 of 1").await?;
-        scenario.until_deleted(&bound_claim).await?;
+        scenario.until_bound_claim_deleted(&bound_claim).await?;
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
     scenario.delete::<Pod>("user").await?;
     scenario.until_deleted::<VolumeAttachment>(&attachment.name_any()).await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await
+    scenario.until_bound_claim_deleted(&bound_claim).await
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn volume_operations_are_counted_in_metrics() -> Result<()> {
     let bound_claim = scenario.create_bound("data", "fails").await?;
     scenario.create_bound("stays", "delete").await?;
     scenario.delete::<PersistentVolumeClaim>("data").await?;
-    scenario.until_deleted(&bound_claim).await?;
+    scenario.until_bound_claim_deleted(&bound_claim).await?;
     let plugin = r#"plugin_name="kubernetes.io/host-path""#;
     let storage = r#"volume_plugin="kubernetes.io/host-path""#;
     let wanted = [
