@@ -342,7 +342,8 @@ async fn secrets_never_reach_the_page() -> Result<()> {
     let mut client = JsonClient::new(&endpoints(&control_plane).await?.0).await?;
     let applied = "kubectl.kubernetes.io/last-applied-configuration";
     let annotations = json!({applied: "hunter2", "kapp.k14s.io/original": "hunter2"});
-    let secret = json!({"metadata": {"name": "s", "annotations": annotations}, "stringData": {"password": "hunter2"}});
+    let secret =
+        json!({"metadata": {"name": "s", "annotations": annotations}, "stringData": {"password": "hunter2"}});
     let secrets = "/api/v1/namespaces/default/secrets";
     client.create(secrets, secret).await?;
     client
