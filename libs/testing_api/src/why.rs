@@ -1,6 +1,7 @@
 //! The objects of a store, as explanations read them.
 
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::outline;
 use crate::read::{expired, invalid};
 
 /// The most objects of a resource that an explanation reads.
-const MOST_LISTED: usize = 10_000;
+pub(crate) const MOST_LISTED: usize = 10_000;
 /// The most bytes of objects that an answer reads. Parsed they take several times as much.
 const MOST_BYTES: usize = 32 << 20;
 /// The same of outlines, which are parsed in part.
@@ -131,6 +132,12 @@ impl StoredObjects {
         StoredObjects { left: Cell::new(MOST_OUTLINED), is_outline: true, ..self }
     }
 
+    /// The same, of which no more than some bytes are read.
+    #[cfg(test)]
+    pub(crate) fn with_budget(self, bytes: usize) -> StoredObjects {
+        StoredObjects { left: Cell::new(bytes), ..self }
+    }
+
     /// The revision of the objects.
     pub fn revision(&self) -> Revision {
         self.past.as_ref().map_or_else(|| self.snapshot.revision(), |past| past.revision)
@@ -151,6 +158,14 @@ impl StoredObjects {
         let buckets = self.snapshot.buckets().map(|(name, _)| self.bucket(name));
         let newest = buckets.filter_map(|bucket| bucket.iter().max_by_key(|object| object.revision).cloned());
         newest.max_by_key(|object| object.revision).map(|object| parsed(&object))
+    }
+
+    /// Reads the objects of a resource, the one that was written last first; none once too much was read.
+    pub fn newest_first(&self, resource: &str) -> impl Iterator<Item = Value> {
+        let bucket = self.info(resource).map(|info| self.bucket(&info.storage.bucket));
+        let mut objects: Vec<_> = bucket.iter().flat_map(BucketSnapshot::iter).cloned().collect();
+        objects.sort_by_key(|object| Reverse(object.revision));
+        objects.into_iter().map_while(|object| self.parse(&object))
     }
 
     /// Reads an object, and the name of its resource.

@@ -41,18 +41,15 @@ struct Event {
 
 /// Reads the Events, of all objects or of that with a uid.
 pub fn read(objects: &StoredObjects, uid: Option<&str>) -> Events {
-    let listed = objects.list("events", None);
-    let is_meant = |event: &&Value| uid.is_none_or(|uid| event["involvedObject"]["uid"] == uid);
-    let mut events: Vec<(u64, Event)> = listed.iter().filter(is_meant).map(event).collect();
-    events.sort_by_key(|(revision, _)| std::cmp::Reverse(*revision));
-    let is_truncated = events.len() > MOST_EVENTS;
-    let events = events.into_iter().take(MOST_EVENTS).map(|(_, event)| event).collect();
+    let is_meant = |event: &Value| uid.is_none_or(|uid| event["involvedObject"]["uid"] == uid);
+    let mut found = objects.newest_first("events").filter(is_meant);
+    let events = found.by_ref().take(MOST_EVENTS).map(|found| event(&found)).collect();
+    let is_truncated = found.next().is_some() || objects.is_truncated();
     Events { events, is_truncated }
 }
 
-fn event(event: &Value) -> (u64, Event) {
+fn event(event: &Value) -> Event {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let revision = text(&event["metadata"]["resourceVersion"]);
     let involved = &event["involvedObject"];
     let times = [
         &event["series"]["lastObservedTime"],
@@ -64,7 +61,7 @@ fn event(event: &Value) -> (u64, Event) {
     let source = [&event["source"]["component"], &event["reportingComponent"]];
     let source = source.into_iter().map(text).find(|source| !source.is_empty()).unwrap_or_default();
     let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1);
-    let read = Event {
+    Event {
         time,
         event_type: text(&event["type"]),
         reason: text(&event["reason"]),
@@ -75,7 +72,6 @@ fn event(event: &Value) -> (u64, Event) {
         namespace: text(&involved["namespace"]),
         name: text(&involved["name"]),
         uid: text(&involved["uid"]),
-        revision: revision.clone(),
-    };
-    (revision.parse().unwrap_or_default(), read)
+        revision: text(&event["metadata"]["resourceVersion"]),
+    }
 }

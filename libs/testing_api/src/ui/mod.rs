@@ -13,6 +13,8 @@
 
 mod events;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

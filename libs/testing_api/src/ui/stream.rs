@@ -7,10 +7,11 @@ use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::serve::Body;
 use coracle_storage::Revision;
 use coracle_ui::{Changes, Picture};
+use futures::future::BoxFuture;
 use futures::stream;
 use http::Response;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{Testing, history, line, read, stream as stream_response};
 
@@ -30,6 +31,8 @@ struct Follower {
     testing: Testing,
     picture: Picture,
     revision: Revision,
+    /// The next picture, while it is waited for.
+    pending: Option<BoxFuture<'static, (Result<Picture>, Duration)>>,
     /// The time that the last picture took.
     took: Duration,
     sent: Instant,
@@ -49,7 +52,7 @@ impl Testing {
         let picture = self.picture(since).await?;
         let revision = number(&picture)?;
         let (testing, took, sent) = (self.clone(), Duration::ZERO, Instant::now());
-        let follower = Follower { testing, picture, revision, took, sent, _permit: permit };
+        let follower = Follower { testing, picture, revision, pending: None, took, sent, _permit: permit };
         Ok(stream_response(stream::unfold(follower, |mut follower| async {
             let changes = follower.next().await?;
             Some((line(&changes), follower))
@@ -61,12 +64,17 @@ impl Follower {
     /// The next changes, or none of them as a sign of life. None at the end: the store is closed.
     async fn next(&mut self) -> Option<Changes> {
         loop {
-            let is_newer = self.wait().await;
-            if is_newer {
-                sleep(COALESCING.max(self.took * PART)).await;
-                let began = Instant::now();
-                let picture = self.testing.picture(None).await.ok()?;
-                self.took = began.elapsed();
+            if self.pending.is_none() && self.wait().await {
+                self.pending = Some(self.later_picture());
+            }
+            let due = self.sent + HEARTBEAT;
+            let later = match &mut self.pending {
+                Some(pending) => timeout_at(due, pending).await.ok(),
+                None => None,
+            };
+            if let Some((picture, took)) = later {
+                (self.pending, self.took) = (None, took);
+                let picture = picture.ok()?;
                 let changes = picture.changes_since(&self.picture);
                 self.revision = number(&picture).ok()?;
                 self.picture = picture;
@@ -85,8 +93,18 @@ impl Follower {
         }
     }
 
+    /// The picture after a pause, which it may wait for longer than a sign of life is due, and the time that it took.
+    fn later_picture(&self) -> BoxFuture<'static, (Result<Picture>, Duration)> {
+        let (testing, pause) = (self.testing.clone(), COALESCING.max(self.took * PART));
+        Box::pin(async move {
+            sleep(pause).await;
+            let began = Instant::now();
+            (testing.picture(None).await, began.elapsed())
+        })
+    }
+
     /// Waits for a later revision, or until a sign of life is due.
-    async fn wait(&self) -> bool {
+    async fn wait(&mut self) -> bool {
         let due = self.sent + HEARTBEAT;
         self.testing.0.store.wait_for(self.revision.next(), due).await.is_ok()
     }
