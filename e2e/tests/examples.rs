@@ -77,7 +77,7 @@ async fn statefulset_slice_migration() -> Result<()> {
     let cluster = cluster().data_dir(&home.path().join("coracle-data")).start().await?;
     let mut shell = program(&cluster, "bash");
     shell.current_dir(home.path());
-    follow(&page, shell, &kubectl).await
+    follow(&page, shell, kubectl).await
 }
 
 #[tokio::test]
@@ -89,5 +89,5 @@ async fn a_failing_test_step_by_step() -> Result<()> {
     let home = tempfile::tempdir()?;
     let mut shell = Command::new("bash");
     shell.current_dir(home.path()).env_remove("KUBECONFIG").kill_on_drop(true);
-    follow(section, shell, &kubectl).await
+    follow(section, shell, kubectl).await
 }
