@@ -37,5 +37,11 @@ static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, 
 pub fn extensions(profile: Profile, access: Arc<ForwardAccess>) -> Extensions {
     let connect = Some(pods::connect(profile, access));
     // Rules are compared with all that their author may do.
-    Extensions { actions: &ACTIONS, connect, large_groups: &[rbac::GROUP], ..Extensions::default() }
+    Extensions {
+        actions: &ACTIONS,
+        connect,
+        large_groups: &[rbac::GROUP],
+        review_groups: &["authentication.k8s.io", "authorization.k8s.io"],
+        ..Extensions::default()
+    }
 }

@@ -46,6 +46,8 @@ pub struct Extensions {
     pub read_only: Option<&'static str>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
+    /// API groups of reviews: a POST of one of them changes nothing.
+    pub review_groups: &'static [&'static str],
 }
 
 /// Finds the server that a path leads to below this server's address, and the number of bytes of the path that lead there. The server's

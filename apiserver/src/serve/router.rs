@@ -20,9 +20,6 @@ use crate::request::info::RequestInfo;
 use crate::telemetry::metrics;
 use crate::{Error, Result};
 
-/// The API groups of which a POST changes nothing.
-const REVIEW_GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
-
 /// Responds to a request that has passed all layers.
 ///
 /// - `remote`: the address of the client, where there is a socket.
@@ -37,7 +34,7 @@ pub async fn respond(
     let RequestContext { parts, query, .. } = &*context;
     if let (Some(reason), Some(request)) = (shared.extensions.read_only, context.resource())
         && request.verb.has_body()
-        && !REVIEW_GROUPS.contains(&&*request.group)
+        && !shared.extensions.review_groups.contains(&&*request.group)
     {
         return Err(Error::plain(405, "MethodNotAllowed", reason));
     }
