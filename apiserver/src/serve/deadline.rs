@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// upstream's `--request-timeout`.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The deadline of requests without one: a year exceeds the patience of any client.
+/// The duration that stands for no deadline: a year.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The latest time for the response to a request.

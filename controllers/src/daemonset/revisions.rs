@@ -99,7 +99,7 @@ impl DaemonSetController {
         }
     }
 
-    /// Another template has the hash: the next try has another one, by the number of collisions.
+    /// Increments the collision count, which changes the hash of the next attempt, and returns an error.
     async fn count_collision(
         &self,
         set: &DaemonSet,

@@ -44,7 +44,7 @@ fn blocks_of(block: &ServiceCIDR) -> Vec<Block> {
     blocks.filter_map(|text| Block::parse(text)).collect()
 }
 
-/// Whether a ServiceCIDR that is terminating has to stay: an address is in it and in no other.
+/// Returns whether a terminating ServiceCIDR must be kept, because it alone contains an address.
 ///
 /// - `addresses`: the names of the IPAddresses of Services
 pub fn is_needed<'a>(

@@ -18,7 +18,7 @@ use crate::settings::{Context, Settings};
 
 const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
-/// From how many nodes on, and up to how many, and the seconds.
+/// The minimum and maximum number of nodes of each step, and its TTL in seconds.
 const STEPS: [(usize, usize, u32); 5] =
     [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
 

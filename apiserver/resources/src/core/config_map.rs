@@ -45,7 +45,7 @@ pub fn encoded_size(map: &Field<'_>) -> usize {
     map.entries().map(|(_, value)| value.str().trim_end_matches('=').len() * 3 / 4).sum()
 }
 
-/// Once `immutable` is true neither it nor the data may change.
+/// Validates that an object with `immutable: true` keeps `immutable` and its data.
 pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, members: &[&str], errors: &mut Errors) {
     const FROZEN: &str = "field is immutable when `immutable` is set";
     if !old.get("immutable").bool() {

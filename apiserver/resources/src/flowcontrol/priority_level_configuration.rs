@@ -55,7 +55,8 @@ impl Strategy for PriorityLevelConfigurationStrategy {
     }
 }
 
-/// The mandatory levels; only the lendable shares of the exempt one may be changed.
+/// Validates that the spec of a mandatory level is unchanged, except `spec.exempt` of the level
+/// `exempt`.
 fn validate_mandatory(name: &str, spec: &Field<'_>, errors: &mut Errors) {
     let Some(mut wanted) = mandatory_spec("PriorityLevelConfiguration", name) else { return };
     let mut actual = spec.value().cloned().unwrap_or_default();

@@ -55,7 +55,7 @@ impl Computed for SimulatedNodeMetrics {
     }
 }
 
-/// Whether the kubelet of a node, which measures, is there.
+/// Returns whether a node is ready: its kubelet would report the usage.
 fn is_ready(node: &Value) -> bool {
     conditions::is_true(&node["status"], "Ready")
 }

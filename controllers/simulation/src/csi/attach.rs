@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
 
-/// external-attacher's, of the driver's name without its dots.
+/// The finalizer of external-attacher: `external-attacher/` and the driver's name with `-` for `.`.
 const FINALIZER: &str = "external-attacher/coracle-csi";
 
 pub struct ExternalAttacher {

@@ -48,21 +48,22 @@ impl CpuAndMemory {
     }
 }
 
-/// A node, its pods, and what is left of its resources (kube-scheduler: NodeInfo).
+/// A node with its pods, its allocatable resources, and the requests of its pods (kube-scheduler's
+/// NodeInfo).
 pub struct NodeInfo {
     pub node: Arc<Node>,
     pub allocatable: ResourceList,
     pub used: ResourceList,
-    /// Its CPU and memory, in the units of the scores.
+    /// The allocatable CPU and memory, in the units of the scores.
     pub capacity: CpuAndMemory,
     /// The requests of its pods.
     pub requested: CpuAndMemory,
     /// The assumed use of its pods.
     pub non_zero_requested: CpuAndMemory,
     pub pods: Vec<Arc<Pod>>,
-    /// The pods that do not want to be with certain others.
+    /// The pods with required anti-affinity.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
-    /// The pods that are drawn to certain others, or prefer to keep away from them.
+    /// The pods with required affinity, or with preferred affinity or anti-affinity.
     pub pods_with_affinity: Vec<Arc<Pod>>,
 }
 

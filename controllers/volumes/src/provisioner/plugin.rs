@@ -29,7 +29,7 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// The component of the events.
     fn recorder(&self) -> &Recorder;
 
-    /// The class by which a claim is to be provisioned. None: it is not, as things stand.
+    /// Returns the class with which to provision a claim; None if the claim is not to be provisioned now.
     fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>>;
 
     /// Why a claim cannot be provisioned.

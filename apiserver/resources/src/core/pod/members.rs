@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-/// Subresource updates do not change the pod's metadata.
+/// Restores labels, annotations, finalizers and owner references, which subresource updates do not
+/// change.
 pub fn keep_metadata(pod: &mut Value, old: &Value) {
     for member in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let kept = old.pointer("/metadata").and_then(|metadata| metadata.get(member)).cloned();

@@ -379,7 +379,7 @@ fn validate_health<'a>(
     }
 }
 
-/// Why a container cannot have a device of that name.
+/// Returns the reason if a container cannot have a device of this name.
 fn unknown_device<'a>(
     container: &Field<'a>,
     name: &str,
