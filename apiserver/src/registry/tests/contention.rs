@@ -29,14 +29,8 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
         async move {
             let target = server.target("v1", "configmaps", "c");
             let (warnings, options) = (Warnings::default(), Server::options());
-            let caller = Caller {
-                user: &server.user,
-                user_agent: "test",
-                verb: crate::request::info::Verb::Update,
-                subresource: "",
-                warnings: &warnings,
-                audit: &AuditContext::default(),
-            };
+            let audit = AuditContext::default();
+            let caller = caller(&server.user, &warnings, &audit);
             let writing = write::Writing {
                 target: &target,
                 part: Part::Main,

@@ -75,14 +75,8 @@ async fn deeper_objects_that_are_stored_already_keep_their_finalizers() {
     server.put_raw("apps/v1", "controllerrevisions", "old", stored).await;
     let target = server.target("apps/v1", "controllerrevisions", "old");
     let warnings = Warnings::default();
-    let caller = Caller {
-        user: &server.user,
-        user_agent: "test",
-        verb: crate::request::info::Verb::Update,
-        subresource: "",
-        warnings: &warnings,
-        audit: &AuditContext::default(),
-    };
+    let audit = AuditContext::default();
+    let caller = caller(&server.user, &warnings, &audit);
     let options =
         crate::request::options::DeleteOptions::from_query(&crate::request::options::Query::parse(""));
     server.registry.delete(&target, &options.expect("no options"), caller).await.expect("marked");

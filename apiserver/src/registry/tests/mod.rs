@@ -32,6 +32,11 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
+/// Returns the caller of a test's requests.
+fn caller<'a>(user: &'a UserInfo, warnings: &'a Warnings, audit: &'a AuditContext) -> Caller<'a> {
+    Caller { user, user_agent: "test", verb: Verb::Update, subresource: "", warnings, audit }
+}
+
 impl Server {
     async fn start() -> Server {
         let authorizer = Arc::new(Authorizer::always_allow());
@@ -83,14 +88,8 @@ impl Server {
     ) -> Result<Outcome> {
         let target = self.target(api_version, plural, name.unwrap_or(""));
         let warnings = Warnings::default();
-        let caller = Caller {
-            user: &self.user,
-            user_agent: "test",
-            verb: crate::request::info::Verb::Update,
-            subresource: "",
-            warnings: &warnings,
-            audit: &AuditContext::default(),
-        };
+        let audit = AuditContext::default();
+        let caller = caller(&self.user, &warnings, &audit);
         let body = RequestBody { bytes: bytes.into(), format };
         match name {
             None => self.registry.create(&target, &body, &Server::options(), caller).await,
@@ -110,14 +109,8 @@ impl Server {
         let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))]);
         let patch = Patch::parse(Patch::type_of(&headers, &target.info.type_ref)?, patch)?;
         let warnings = Warnings::default();
-        let caller = Caller {
-            user: &self.user,
-            user_agent: "test",
-            verb: crate::request::info::Verb::Update,
-            subresource: "",
-            warnings: &warnings,
-            audit: &AuditContext::default(),
-        };
+        let audit = AuditContext::default();
+        let caller = caller(&self.user, &warnings, &audit);
         self.registry.patch(&target, Part::Main, &patch, &Server::options(), caller).await
     }
 

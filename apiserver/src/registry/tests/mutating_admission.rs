@@ -37,14 +37,7 @@ impl Server {
     /// POST, or PUT, of an object; the warnings come with what is stored.
     async fn write(&self, plural: &str, is_put: bool, object: &Value) -> Result<(Value, Vec<String>)> {
         let (warnings, audit) = (Warnings::default(), AuditContext::default());
-        let caller = Caller {
-            user: &self.user,
-            user_agent: "test",
-            verb: crate::request::info::Verb::Update,
-            subresource: "",
-            warnings: &warnings,
-            audit: &audit,
-        };
+        let caller = caller(&self.user, &warnings, &audit);
         let body = RequestBody { bytes: object.to_string().into(), format: Format::Json };
         let api_version = object["apiVersion"].as_str().expect("a version");
         let options = Server::options();

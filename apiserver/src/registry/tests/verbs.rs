@@ -56,14 +56,7 @@ impl Fixture {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller {
-            user: &self.user,
-            user_agent: "test",
-            verb: crate::request::info::Verb::Update,
-            subresource: "",
-            warnings: &self.warnings,
-            audit: &self.audit,
-        }
+        super::caller(&self.user, &self.warnings, &self.audit)
     }
 
     async fn create(
