@@ -187,7 +187,7 @@ fn object_diff(
         (_, None) => ObjectChange::Removed,
         (Some(old), Some(new)) => {
             let (old, new) = (read(old), read(new));
-            differences(&old, &new, &mut String::new(), DEEPEST, &mut fields);
+            fields = fields_of(bucket, &old, &new);
             if fields.is_empty() {
                 return None;
             }
@@ -201,14 +201,18 @@ fn object_diff(
     Some(ObjectDiff { resource: bucket.to_owned(), namespace, name, change, fields })
 }
 
-/// Returns the fields in which two versions differ, without what follows from all others: at most 100.
-pub fn fields_of(old: &Object<ObjectIndex>, new: &Object<ObjectIndex>) -> Vec<FieldDiff> {
+/// Returns the fields in which two objects differ, at most 100, without the values of Secrets.
+pub fn fields_of(bucket: &str, old: &Value, new: &Value) -> Vec<FieldDiff> {
     let mut fields = Vec::new();
-    differences(&read(old), &read(new), &mut String::new(), DEEPEST, &mut fields);
+    differences(old, new, &mut String::new(), DEEPEST, &mut fields);
+    for FieldDiff { path, from, to } in &mut fields {
+        coracle_ui::redact_field(bucket, path, [from, to]);
+    }
     fields
 }
 
-fn read(object: &Object<ObjectIndex>) -> Value {
+/// Parses an object without the metadata that follow from everything else.
+pub fn read(object: &Object<ObjectIndex>) -> Value {
     let mut value = parsed(object);
     if let Some(metadata) = value["metadata"].as_object_mut() {
         LEFT_OUT.iter().for_each(|member| drop(metadata.remove(*member)));

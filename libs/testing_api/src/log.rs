@@ -14,7 +14,7 @@ use coracle_storage::Event;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::diff::{FieldDiff, fields_of};
+use crate::diff::{FieldDiff, fields_of, read};
 use crate::history::{events, oldest, verb};
 use crate::read::{duration, invalid};
 use crate::why::{ObjectName, StoredObjects, parsed};
@@ -304,9 +304,5 @@ fn with_request(entry: LogEntry, request: &AuthorRequest) -> LogEntry {
 fn fields(event: &Event<ObjectIndex>, left: &mut usize) -> Option<Vec<FieldDiff>> {
     let (Some(before), Some(after)) = (&event.before, &event.after) else { return Some(Vec::new()) };
     *left = left.checked_sub(before.bytes.len() + after.bytes.len())?;
-    let mut fields = fields_of(before, after);
-    for FieldDiff { path, from, to } in &mut fields {
-        coracle_ui::redact_field(event.key.bucket(), path, [from, to]);
-    }
-    Some(fields)
+    Some(fields_of(event.key.bucket(), &read(before), &read(after)))
 }
