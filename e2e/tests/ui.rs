@@ -149,7 +149,7 @@ async fn a_link_works_once() -> Result<()> {
         let text = String::from_utf8_lossy(&response.body).into_owned();
         ensure!(text.contains("system:anonymous"), "{path}: {text}");
     }
-    // Whoever may see the page is told what to do.
+    // A user who may see the page gets instructions.
     let cookie = log_in(&mut browser, &control_plane).await?;
     let response = get(&mut browser, path, &[("cookie", Some(&cookie))]).await?;
     let text = String::from_utf8_lossy(&response.body).into_owned();

@@ -103,7 +103,7 @@ fn is_redacted(request: &Request) -> bool {
 fn body(request: &Request) -> Vec<u8> {
     let Some(body) = &request.body else { return Vec::new() };
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
-    // A JSON patch is a list, whose tests are of the author's own.
+    // A JSON patch is a list. Its tests stay as the author wrote them.
     let Some(members) = value.as_object_mut() else { return body.to_vec() };
     members.remove("preconditions");
     if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {

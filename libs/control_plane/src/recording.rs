@@ -232,7 +232,7 @@ impl ObserveRequests for Recording {
     }
 }
 
-/// Whether a request is for a connection, whose bodies and options are of an application.
+/// Returns whether a request is for a connection to a pod or a Service. Its body and options belong to the application.
 fn is_connection(info: &RequestInfo) -> bool {
     matches!(info, RequestInfo::Resource(request)
         if ["attach", "exec", "portforward", "proxy"].contains(&&*request.subresource))

@@ -34,7 +34,7 @@ fn a_full_queue_drops_entries_and_counts_them_where_they_are_missing() {
     assert_eq!(queue.dropped(), 4);
     assert_eq!(take(&queue), [step(1), step(2), step(3), gap(GapReason::QueueFull, 4, 4, 7)]);
     queue.push(step(8));
-    assert_eq!(take(&queue), [step(8)], "the gap is told once");
+    assert_eq!(take(&queue), [step(8)], "the gap is reported once");
 }
 
 #[test]

@@ -162,7 +162,7 @@ impl Writer {
         let stopped = Entry::Stopped { reason: reason.clone() };
         self.stopped = Some(reason);
         if let Err(reason) = self.write_alone(&stopped, false) {
-            tracing::debug!(path = %self.path.display(), ?reason, "the record does not tell its stop");
+            tracing::debug!(path = %self.path.display(), ?reason, "the record has no entry for its stop");
         }
     }
 

@@ -126,7 +126,7 @@ pub struct OpenFlags {
     /// The fork to show [default: the original control plane].
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     fork: String,
-    /// The loopback address to serve on; port 0 is any free one.
+    /// The address to serve on; port 0 is any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// The name of the cluster, its user and its context in a kubeconfig.

@@ -36,7 +36,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &LogFlags) -> Result<()> {
 
 /// The query of the request.
 ///
-/// - `default_namespace`: that of an object whose namespace the flags do not say
+/// - `default_namespace`: the namespace of one object, unless the flags have another
 fn query(flags: &LogFlags, default_namespace: &str) -> Result<String> {
     let LogFlags { object, name, namespace, diff, since, user_agent, limit, output: _ } = flags;
     let limit = limit.to_string();

@@ -135,7 +135,7 @@ options! {
             );
         /// A record to show, instead of a store of its own: no controllers run, and nothing can be changed.
         open: Option<OpenRecord> = None;
-        /// Whether it is a fork of a record, whose time and nodes it goes on with.
+        /// Whether it is a fork of a record. It continues with the time and the nodes of the record.
         of_record: bool = false;
         /// The length of the record at which recording stops, in bytes.
         record_max_bytes: u64 = RECORD_MAX_BYTES,
