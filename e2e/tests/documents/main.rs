@@ -164,7 +164,7 @@ fn the_map_of_the_crates_has_all_of_them_and_the_direction_of_their_dependencies
 fn commands_in_documents_exist() {
     let read = |name| fs::read_to_string(root().join(name)).expect("a readable file");
     let (readme, ci) = (read("README.md"), read(".ci/run"));
-    for command in ["cargo test --workspace", "cargo run --release -- serve"] {
+    for command in ["cargo test --workspace", "cargo trial serve"] {
         assert!(readme.contains(command), "README.md lacks {command}");
     }
     assert!(ci.contains("\nstep cargo test --workspace\n"), ".ci/run has another command than README.md");

@@ -86,7 +86,8 @@ impl Testing {
         if !self.rest(quiet_for, DueTimers::Awaited, deadline).await {
             return Err(self.unsettled(began.elapsed(), &writes, &[]));
         }
-        let took = printed(began.elapsed());
+        // Nanoseconds are noise.
+        let took = printed(Duration::from_micros(began.elapsed().as_micros() as u64));
         let resource_version = self.0.store.revision().to_string();
         Ok(Settled { settled: true, resource_version, took, next_timers: self.next_timers(TIMERS) })
     }

@@ -47,17 +47,26 @@ fn the_reference_of_flags_is_up_to_date() {
          coracle-cli`. A number outside of its\nrange is refused with exit code 2 and a line that names the flag, the value and \
          the range.\n"
         .to_owned();
-    for subcommand in command().get_subcommands() {
-        let name = match subcommand.get_name() {
-            "serve" => "`coracle serve`, `coracle run` and `coracle up`".to_owned(),
-            // They have those of `serve`.
-            "run" | "up" => continue,
-            name => format!("`coracle {name}`"),
+    let command = command();
+    let rows = |name: &str| -> Vec<String> {
+        let subcommand = command.find_subcommand(name).expect("the subcommand exists");
+        subcommand.get_arguments().filter(|arg| is_shown(arg)).map(row).collect()
+    };
+    for subcommand in command.get_subcommands() {
+        let (title, rows) = match subcommand.get_name() {
+            "serve" => ("`coracle serve`, `coracle run` and `coracle up`".to_owned(), rows("serve")),
+            // It has those of `serve`.
+            "run" => continue,
+            "up" => {
+                let of_serve = rows("serve");
+                let others = rows("up").into_iter().filter(|row| !of_serve.contains(row)).collect();
+                ("`coracle up`: flags with other defaults than `coracle serve`".to_owned(), others)
+            }
+            name => (format!("`coracle {name}`"), rows(name)),
         };
-        let flags: Vec<&Arg> = subcommand.get_arguments().filter(|arg| is_shown(arg)).collect();
-        if !flags.is_empty() {
-            let _ = write!(text, "\n## {name}\n\n| flag | default | range | |\n| --- | --- | --- | --- |\n");
-            flags.into_iter().for_each(|arg| row(&mut text, arg));
+        if !rows.is_empty() {
+            let _ = write!(text, "\n## {title}\n\n| flag | default | range | |\n| --- | --- | --- | --- |\n");
+            text.extend(rows);
         }
     }
     text += "\n## `kube-apiserver` in envtest's place\n\nThese flags have kube-apiserver's meaning. An invalid value is an error, \
@@ -89,8 +98,8 @@ fn is_shown(arg: &Arg) -> bool {
         && !matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpLong)
 }
 
-/// Adds the row of a flag. The default is at the end of its help, or known to clap.
-fn row(text: &mut String, arg: &Arg) {
+/// Returns the row of a flag. The default is at the end of its help, or known to clap.
+fn row(arg: &Arg) -> String {
     let name = arg.get_long().unwrap_or_default();
     let value = arg.get_value_names().filter(|_| arg.get_action().takes_values());
     let value = value.map(|names| format!(" {}", names.join(" "))).unwrap_or_default();
@@ -117,7 +126,7 @@ fn row(text: &mut String, arg: &Arg) {
     let range = range_of(name).unwrap_or_default();
     let variable = arg.get_env().map(|name| format!("; also by `{}`", name.to_string_lossy()));
     let variable = variable.unwrap_or_default();
-    let _ = writeln!(text, "| {short}`--{name}{value}` | {default} | {range} | {help}{words}{variable} |");
+    format!("| {short}`--{name}{value}` | {default} | {range} | {help}{words}{variable} |\n")
 }
 
 /// The range of the flag of this name.

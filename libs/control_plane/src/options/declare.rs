@@ -65,7 +65,7 @@ impl<S: Declared> Flag<S> {
                     Some(variable) => format!("{variable}, or {serve}"),
                     None => serve.to_owned(),
                 };
-                Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("nowhere")))
+                Some(format!("{serve}; of `run`: {}", default.as_deref().unwrap_or("none")))
             }
         }
     }
