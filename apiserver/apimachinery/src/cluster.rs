@@ -79,8 +79,9 @@ pub trait Cluster: Sync {
         None
     }
 
-    /// Whether a namespace exists, and its phase. Called on every write of a namespaced object: implementations that know the
-    /// phase without parsing the object should.
+    /// Returns the phase of a namespace; None if it does not exist. It is called on every write of
+    /// a namespaced object: implementations that know the phase without parsing the object should
+    /// override it.
     ///
     /// # Errors
     /// As [`Cluster::get`].

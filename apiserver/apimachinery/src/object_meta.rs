@@ -33,7 +33,7 @@ pub trait ObjectMeta {
     fn generation(&self) -> i64 {
         self.meta("generation").and_then(Value::as_i64).unwrap_or(0)
     }
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// Returns `true` if `metadata.deletionTimestamp` is set.
     fn is_terminating(&self) -> bool {
         self.meta("deletionTimestamp").is_some()
     }

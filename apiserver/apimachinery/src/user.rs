@@ -40,7 +40,7 @@ impl UserInfo {
         }
     }
 
-    /// Whether the user is a member of a group.
+    /// Returns `true` if the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }

@@ -1,4 +1,5 @@
-//! The built-in resources: names, scopes, verbs and types from the schema table, behaviour from the table of kinds.
+//! The built-in resources: names, scopes, verbs and types from the schema table, behavior from the
+//! table of kinds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

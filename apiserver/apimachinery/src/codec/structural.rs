@@ -226,7 +226,8 @@ pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
     drop_nulls(object, schema.root());
 }
 
-/// Whether pruning a value leaves it as it is. `is_root` is of a whole object.
+/// Returns `true` if pruning leaves a value unchanged. `is_root` says that the value is a whole
+/// object.
 pub fn is_pruned(value: &Value, structural: &Structural, is_root: bool) -> bool {
     let mut pruned = value.clone();
     let mut unknown = Vec::new();

@@ -195,12 +195,12 @@ impl Errors {
         }
     }
 
-    /// Whether the maximum size is reached, so that further validation is useless.
+    /// Returns `true` if the maximum size is reached, so that further validation is useless.
     pub fn is_full(&self) -> bool {
         self.bytes >= MAX_BYTES
     }
 
-    /// Whether there are no errors.
+    /// Returns `true` if there are no errors.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }

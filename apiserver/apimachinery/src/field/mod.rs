@@ -132,7 +132,8 @@ impl<'a> Field<'a> {
         self.path.get_or_init(made)
     }
 
-    /// Whether the value is present (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
+    /// Returns `true` if the value is present (a pointer that is not nil; for lists and maps see
+    /// [`Field::is_empty`]).
     pub fn exists(&self) -> bool {
         self.value.is_some()
     }

@@ -142,7 +142,7 @@ impl ResourceTable {
         })
     }
 
-    /// Whether a request's names lead somewhere.
+    /// Returns `true` if the resource and subresource of a request are served.
     pub fn serves(&self, request: &ResourceRequest) -> bool {
         let info = self.find(&request.group, &request.version, &request.resource);
         let subresource = &request.subresource;
@@ -159,7 +159,7 @@ impl ResourceTable {
         self.by_bucket.get(bucket)
     }
 
-    /// Whether there is such a group.
+    /// Returns `true` if there is a group of this name.
     pub fn has_group(&self, name: &str) -> bool {
         self.group(name).is_some()
     }

@@ -22,13 +22,13 @@ impl Schema {
         self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
     }
 
-    /// Whether the kind is registered in every group version, as `DeleteOptions` is.
+    /// Returns `true` if the kind is registered in every group version, as `DeleteOptions` is.
     pub fn is_known_everywhere(&self, kind: &str) -> bool {
         self.kinds.contains_key(&("*", "*", kind))
     }
 
-    /// Whether the kind is registered in a version that is not served. kube-apiserver decodes such
-    /// a body before it rejects its version. Its fields are not in the table.
+    /// Returns `true` if the kind is registered in a version that is not served. kube-apiserver
+    /// decodes such a body before it rejects its version. Its fields are not in the table.
     pub fn is_unserved(&self, group: &str, version: &str, kind: &str) -> bool {
         self.unserved.contains(&(group, version, kind))
     }

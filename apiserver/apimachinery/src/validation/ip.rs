@@ -160,7 +160,7 @@ impl Cidr {
         }
     }
 
-    /// Whether the block contains an address.
+    /// Returns `true` if the block contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let other = Cidr { address, prefix: self.prefix };
         address.is_ipv4() == self.address.is_ipv4() && other.network().address == self.network().address

@@ -37,7 +37,7 @@ pub fn is_extended(name: &str) -> bool {
     names::is_extended(name) && content::qualified_name(&in_quota).is_empty()
 }
 
-/// Whether limits may exceed requests.
+/// Returns `true` if the limit of the resource may exceed its request.
 pub fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }

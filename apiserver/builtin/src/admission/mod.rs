@@ -64,7 +64,7 @@ impl PluginContext {
 struct PluginDeclaration {
     /// kube-apiserver's name.
     name: &'static str,
-    /// Whether it is on unless the operator disables it.
+    /// Whether the plugin is enabled by default.
     is_default: bool,
     /// The feature gate without which it is off.
     gate: Option<&'static str>,

@@ -115,7 +115,7 @@ fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// Whether one toleration tolerates everything that another one does.
+/// Returns `true` if the toleration `wide` tolerates everything that `narrow` does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;

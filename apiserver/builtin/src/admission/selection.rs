@@ -61,7 +61,7 @@ impl PluginSelection {
         Ok(PluginSelection { asked_for: enabled.clone(), enabled })
     }
 
-    /// Whether a plugin is on, by kube-apiserver's name.
+    /// Returns `true` if the plugin with kube-apiserver's name `name` is enabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.enabled.contains(name)
     }

@@ -288,7 +288,7 @@ fn exited(code: i32, words: &[String]) -> Outcome {
     }
 }
 
-/// Returns the output of a future, if it is done within a time.
+/// Returns the output of a future; None if it does not complete within `limit`.
 #[expect(clippy::disallowed_methods, reason = "the time of a client, which is the machine's")]
 async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()

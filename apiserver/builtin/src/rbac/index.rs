@@ -226,7 +226,8 @@ impl RbacIndex {
         }
     }
 
-    /// Returns the grant that allows the request; otherwise the bound roles that do not exist.
+    /// Returns the grant that allows the request. If none does, the error has the bound roles that
+    /// do not exist.
     pub fn find<'a>(
         &'a self,
         user: &UserInfo,

@@ -23,7 +23,7 @@ const MAX_ADDRESSES: usize = 8;
 /// The addresses of a service.
 pub(super) struct Resolution {
     pub destination: Destination,
-    /// Whether some of them are processes that stand for ports of simulated pods.
+    /// Whether some of the addresses belong to processes that stand in for ports of simulated pods.
     pub has_forwarded: bool,
 }
 
@@ -137,9 +137,9 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether nothing listens at its address.
+    /// Returns whether the endpoint is simulated, so that nothing listens at its address.
     ///
-    /// - `namespace`: that of the slice.
+    /// - `namespace`: the namespace of the EndpointSlice.
     fn is_simulated(
         &self,
         namespace: &str,
@@ -174,7 +174,7 @@ impl Endpoint {
     }
 }
 
-/// Whether an EndpointSlice is one of a service.
+/// Returns `true` if an EndpointSlice belongs to a service.
 fn is_slice_of(slice: &Value, service: &str) -> bool {
     slice["metadata"]["labels"][SERVICE_NAME] == service
 }

@@ -15,10 +15,11 @@ pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 /// The beginning of the annotations with the usage of a pod.
 pub const PREFIX: &str = "sim.coracle.dev/";
-/// The resources of which the usage is simulated, with their annotations.
+/// The resources with a simulated usage, and their annotations.
 pub const RESOURCES: [(&str, &str); 2] =
     [("cpu", "sim.coracle.dev/cpu"), ("memory", "sim.coracle.dev/memory")];
-/// The time over which usage is measured, which ends now: a new pod is measured soon.
+/// The window of a measurement, which ends at the time of the request. It is short, so that a new
+/// pod is measured soon.
 pub const WINDOW: &str = "1s";
 
 /// The beginning of the container IDs, and of the runtime versions of nodes, that simulated kubelets report.
@@ -51,13 +52,14 @@ pub struct ContainerUsage<'a> {
 pub fn measured_pods(cluster: &dyn Cluster, namespace: &str, measured: Measured) -> Result<Vec<Value>> {
     let text = match measured {
         Measured::Annotated => PREFIX,
-        // Of a pod that a simulated kubelet does not run, the annotations count nevertheless.
+        // The annotations of a pod count even if no simulated kubelet runs it.
         Measured::Simulated => "coracle",
     };
     cluster.list_containing(&GroupResource::new("", "pods"), namespace, text)
 }
 
-/// Whether the bytes of a pod may be of one that is measured.
+/// Returns `true` if a stored pod may be measured. It searches the bytes, so that other pods need
+/// not be parsed.
 pub fn may_be_measured(pod: &[u8], measured: Measured) -> bool {
     let has = |text: &str| memchr::memmem::find(pod, text.as_bytes()).is_some();
     RESOURCES.iter().any(|(_, annotation)| has(annotation))

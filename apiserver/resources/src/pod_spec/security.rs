@@ -50,7 +50,7 @@ pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut 
     validate_app_armor(&context.get("appArmorProfile"), errors);
 }
 
-/// Whether the pod uses the host's user namespace.
+/// Returns `true` if the pod uses the host's user namespace.
 fn has_host_users(spec: &Field<'_>) -> bool {
     let host_users = spec.get("hostUsers");
     !host_users.exists() || host_users.bool()

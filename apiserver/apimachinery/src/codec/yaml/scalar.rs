@@ -46,8 +46,8 @@ pub fn resolve(text: &str) -> ScalarValue {
     .unwrap_or(ScalarValue::Text)
 }
 
-/// Whether a text is a base-60 number of YAML 1.1 (`1:30`, `190:20:30.15`). It is read as a string,
-/// but must be quoted.
+/// Returns `true` if a text is a base-60 number of YAML 1.1 (`1:30`, `190:20:30.15`). Such a text
+/// is read as a string, but must be quoted when it is written.
 pub fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');

@@ -290,7 +290,7 @@ impl AllowedStyles {
     }
 }
 
-/// Whether a character of the string would be read as syntax.
+/// Returns `true` if a character of the string would be read as syntax.
 fn has_indicators(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;

@@ -64,7 +64,7 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     document::validate(schema, errors);
 }
 
-/// Whether a schema is structural, with defaults that are valid.
+/// Returns `true` if a schema is structural and its defaults are valid.
 pub fn is_sound(schema: &Field<'_>) -> bool {
     structure_and_defaults(schema).is_empty()
 }

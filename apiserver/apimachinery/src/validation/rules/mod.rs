@@ -33,7 +33,7 @@ impl RuleSet {
         RuleSet { root: RuleNode::read(schema, is_object, 0) }
     }
 
-    /// Whether nothing is validated by rules.
+    /// Returns `true` if there are no rules.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }

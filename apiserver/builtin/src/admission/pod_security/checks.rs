@@ -42,7 +42,8 @@ impl<'a> Pod<'a> {
         self.spec["os"]["name"] == "windows"
     }
 
-    /// Whether the pod has a user namespace, in which root is unprivileged outside.
+    /// Returns `true` if the pod has a user namespace of its own, so that its root user has no
+    /// privileges on the host.
     fn has_own_users(&self) -> bool {
         self.spec["hostUsers"] == false
     }

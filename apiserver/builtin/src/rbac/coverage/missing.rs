@@ -26,7 +26,7 @@ pub struct Missing<'a> {
 }
 
 impl Missing<'_> {
-    /// Whether everything is covered.
+    /// Returns `true` if no right is missing.
     pub fn is_empty(&self) -> bool {
         self.rights.is_empty() && !self.is_truncated
     }

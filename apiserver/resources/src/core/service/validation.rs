@@ -215,7 +215,7 @@ fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
 }
 
-/// Returns whether all are addresses, or the only one is None.
+/// Validates each address, and returns whether all are valid, or the only one is `None`.
 fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
     let known = known(old, "clusterIPs");
     let mut valid = true;
