@@ -48,7 +48,7 @@ pub(crate) struct Follower {
 pub struct WatcherName {
     /// The name.
     pub name: Arc<str>,
-    /// Whether the events go to somebody outside of the process's own work, who handles them when he likes.
+    /// Whether the events leave this process, so that it cannot know when they are handled.
     pub is_external: bool,
 }
 
@@ -114,10 +114,10 @@ impl Followers {
         self.began.elapsed().saturating_sub(published)
     }
 
-    /// Whether any of them has yet to handle events.
+    /// Returns `true` if any watcher has events that it has not handled yet.
     ///
-    /// - `is_included`: whether a watcher with this name counts
-    /// - `has_events`: whether a bucket has events after a revision
+    /// - `is_included`: whether a watcher with this name counts.
+    /// - `has_events`: whether a bucket has events after a revision.
     pub fn has_unfollowed(
         &self,
         is_included: impl Fn(Option<&WatcherName>) -> bool,

@@ -133,8 +133,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().events_after(bucket, after).ok()?.next().map(|event| event.revision)
     }
 
-    /// Returns the number of entries of other writers that could not be read since the store was opened. The entries that are
-    /// unreadable now are in [`Snapshot::quarantined`].
+    /// Returns the number of entries of other writers that could not be read since the store was
+    /// opened. [`Snapshot::quarantined`] has the entries that are unreadable at present.
     pub fn quarantined_total(&self) -> u64 {
         self.snapshot().quarantined_total()
     }
@@ -174,13 +174,13 @@ impl<I: Index> Store<I> {
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
-    /// The watchers that wait for events, and have yet to handle some that are there.
+    /// The watchers that wait for events, and have events that they have not handled yet.
     pub fn unfollowed(&self) -> Vec<Unfollowed> {
         let state = self.0.shared.state();
         self.0.shared.followers.unfollowed(|bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// Whether any watcher that waits for events has yet to handle some that are there.
+    /// Returns `true` if any watcher that waits for events has events that it has not handled yet.
     pub fn has_unfollowed(&self) -> bool {
         let state = self.0.shared.state();
         self.0
@@ -189,19 +189,21 @@ impl<I: Index> Store<I> {
             .has_unfollowed(|_| true, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// The same for watchers that are not external.
+    /// Returns `true` if [`has_unfollowed`](Self::has_unfollowed) holds for a watcher that is not
+    /// external.
     pub fn has_unfollowed_own(&self) -> bool {
         let state = self.0.shared.state();
         let is_own = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_external);
         self.0.shared.followers.has_unfollowed(is_own, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// Whether anything was written after a revision but in one bucket, as far as history knows.
+    /// Returns `true` if history has changes after a revision in any bucket other than this one.
     pub fn has_changed_outside(&self, bucket: &str, after: Revision) -> bool {
         self.0.shared.peek().has_events_outside(bucket, after)
     }
 
-    /// Waits until a watcher has handled the events that it had. One that does so before this is polled is not waited for.
+    /// Waits until some watcher has handled the events that it had. It does not count a watcher
+    /// that does so before the first poll.
     pub async fn followed(&self) {
         self.0.shared.followers.handled().await;
     }
@@ -240,8 +242,8 @@ impl<I: Index> Store<I> {
         Ok(self.wait_for(committed, deadline).await?)
     }
 
-    /// Whether other processes have stores on the same log, so that this one shows only after
-    /// [`linearize`](Self::linearize) what they committed.
+    /// Returns `true` if other processes may write to the same log. What they have committed is
+    /// visible for certain only after [`linearize`](Self::linearize).
     pub fn has_other_writers(&self) -> bool {
         self.0.linearizer.is_some()
     }

@@ -267,7 +267,8 @@ impl CertificateAuthority {
         Ok(Pair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Whether a stored pair matches what would be issued now, and is valid for long enough.
+    /// Returns `true` if a stored pair matches what would be issued now, and is valid for long
+    /// enough.
     pub(super) fn is_current(&self, pair: &Pair, leaf: &Leaf, now: SystemTime) -> bool {
         let Ok(der) = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()) else { return false };
         let Ok(ca_der) = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()) else {

@@ -39,7 +39,8 @@ impl AdmissionChain {
         self.quotas.as_deref()
     }
 
-    /// Whether an asynchronous plugin handles the request, so that the chain may take long.
+    /// Returns `true` if an asynchronous plugin handles the request, so that the chain may take
+    /// long.
     pub fn waits(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes, cluster));
         self.links.iter().any(waits)

@@ -32,7 +32,7 @@ pub trait AdmissionPlugin: Send + Sync {
 /// A plugin that waits: for another object, or for the response of a webhook. No lock is held meanwhile, so other requests
 /// continue.
 pub trait AsyncAdmissionPlugin: Send + Sync {
-    /// Whether the plugin is called for the request at all.
+    /// Returns `true` if the plugin must be called for the request.
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;
 
     /// As [`AdmissionPlugin::admit`].

@@ -167,7 +167,7 @@ impl Definition {
         self.status = Arc::new(status.clone());
     }
 
-    /// Whether its resources are those of its last state.
+    /// Returns `true` if the definition has the same resources as in its previous state.
     fn has_resources_of(&self, previous: &Definition, status: &Value) -> bool {
         previous.established == is_true(status, "Established")
             && previous.accepted == Names::read(&status["acceptedNames"])
@@ -175,7 +175,7 @@ impl Definition {
             && previous.spec == self.spec
     }
 
-    /// Whether its objects are to be deleted with it.
+    /// Returns `true` if the definition is terminating, and its objects must be deleted before it.
     pub fn is_to_be_cleaned_up(&self) -> bool {
         self.terminating && self.finalizers.iter().any(|finalizer| finalizer == CLEANUP)
     }
@@ -246,7 +246,7 @@ impl Definition {
     }
 }
 
-/// Whether a condition is true.
+/// Returns `true` if a status has a condition of that type whose status is `True`.
 pub(super) fn is_true(status: &Value, condition_type: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == condition_type && c["status"] == "True")

@@ -142,7 +142,8 @@ fn in_use(name: &str) -> String {
     format!("{name:?} is already in use")
 }
 
-/// Whether a definition in a group of the community has its approval; None for other groups.
+/// Returns whether a definition in a protected group has the community's approval, with a reason
+/// and a message for the condition; None for other groups.
 fn approval(definition: &Definition) -> Option<(bool, &'static str, String)> {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     const HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

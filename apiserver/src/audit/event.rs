@@ -78,7 +78,7 @@ pub struct Event {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Returns the User-Agent to record.
+/// Returns a User-Agent header as it is recorded, cut to a maximum length.
 pub fn user_agent(text: &str) -> String {
     let mut end = MAX_USER_AGENT;
     if text.len() <= end {

@@ -100,7 +100,7 @@ fn with_subresources(resource: &ResourceInfo) -> Vec<Value> {
     std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
 }
 
-/// Whether the kind of a subresource is not of the resource's own version.
+/// Returns `true` if the kind of a subresource has another group or version than the resource.
 fn is_of_another_version(part: &Subresource, resource: &ResourceInfo) -> bool {
     (&part.group, &part.version) != (&resource.group, &resource.version)
 }

@@ -37,7 +37,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether both entries are of the same manager; a manager that applies may change its version.
+    /// Returns `true` if both entries belong to the same manager. A manager that applies may change
+    /// its version.
     pub fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation

@@ -13,7 +13,8 @@ use crate::resource_info::{Part, ResourceInfo};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
-/// The stock that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour) take from.
+/// The allocator that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour)
+/// take from.
 pub trait Allocator: Send + Sync {
     /// Chooses what a new or changed object needs, and writes it into the object. None: it takes nothing.
     ///
@@ -45,7 +46,7 @@ pub struct AllocationRequest<'a> {
     pub target: &'a Target,
     /// The stored object, if there is one.
     pub old: Option<&'a Value>,
-    /// Whether nothing is stored in the end.
+    /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
 }
 

@@ -75,7 +75,7 @@ impl RequestBody {
         self.accepted(body, expected, validation, warnings)
     }
 
-    /// Whether the body says that it is of a kind.
+    /// Returns `true` if the body has the expected kind and version, or they cannot be read.
     pub fn is_of(&self, expected: Expected<'_>) -> bool {
         body::type_meta(self.format, &self.bytes).is_none_or(|meta| {
             meta.kind == expected.kind

@@ -37,7 +37,7 @@ pub struct CompletedRequest<'a> {
     pub refusal: Option<&'a Status>,
     /// The time until the response began.
     pub took: Duration,
-    /// Whether the client is a part of the control plane.
+    /// Whether the client is a component of the control plane.
     pub is_own: bool,
 }
 

@@ -34,7 +34,7 @@ struct Line {
     pieces: VecDeque<Piece>,
     /// The bytes in all pieces.
     held: usize,
-    /// Whether delivered bytes have to be flushed.
+    /// Whether delivered bytes must be flushed.
     is_unflushed: bool,
     timer: Pin<Box<Sleep>>,
 }

@@ -68,7 +68,7 @@ pub struct Paths {
 /// and is no work that others wait for.
 pub const EXTENSION_PATHS: [&str; 2] = ["/coracle/", "/ui/"];
 
-/// Whether a path begins with a prefix, or is the prefix without its slash.
+/// Returns `true` if a path begins with a prefix, or equals the prefix without its slash.
 pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

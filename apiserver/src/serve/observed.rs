@@ -8,7 +8,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Observes a connection.
 pub trait Observer {
-    /// Whether the connection may be read now. Otherwise the task is woken when it may.
+    /// Returns `Ready` if the connection may be read now. Otherwise it wakes the task once the
+    /// connection may be read.
     fn poll_may_read(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }

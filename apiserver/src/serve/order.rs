@@ -99,12 +99,12 @@ pub struct DeliveryWindow {
 /// The time at which a watch checks again whether it may deliver, if it is not woken before.
 struct Wait {
     until: Instant,
-    /// Whether another watch has been woken, but has not taken a ticket yet.
+    /// Whether the watch waits until another watch, which has been woken, takes its ticket.
     is_for_ticket: bool,
 }
 
 impl DeliveryWindow {
-    /// Returns whether an event of a revision may be delivered. The first one always may.
+    /// Returns whether an event of a revision may be delivered. The first event always may.
     pub fn includes(&self, revision: Revision) -> bool {
         revision <= self.first || self.next.is_none_or(|next| revision < next)
     }

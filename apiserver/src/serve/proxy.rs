@@ -89,7 +89,7 @@ pub async fn respond(
 pub struct Upstream {
     /// Its addresses.
     pub destination: Destination,
-    /// Whether it speaks TLS. Its certificate is not verified.
+    /// Whether the endpoint uses TLS. Its certificate is not verified.
     pub is_tls: bool,
     /// The host and port by which clients know it.
     pub host: String,

@@ -97,7 +97,7 @@ impl Traffic {
         lines
     }
 
-    /// Whether a client was seen by the user agent of which a condition is true.
+    /// Returns `true` if a request came from a client with a user agent that satisfies a condition.
     pub fn has_seen(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
         self.requests.lock().user_agents.iter().any(|user_agent| is_wanted(user_agent))
     }

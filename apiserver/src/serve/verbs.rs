@@ -382,7 +382,7 @@ fn path_after_subresource(path: &str, in_namespace: bool) -> &str {
     path.match_indices('/').nth(before).map_or("", |(index, _)| &path[index..])
 }
 
-/// Whether a connection can be asked for with a method.
+/// Returns `true` if a connection can be requested with a method.
 fn takes(connection: Connection, method: &Method) -> bool {
     match connection {
         Connection::Log => method == Method::GET,

@@ -28,7 +28,7 @@ pub struct SpanContext {
     pub trace_id: [u8; 16],
     /// The span in it; not all zero.
     pub span_id: [u8; 8],
-    /// Whether it is recorded.
+    /// Whether the trace is recorded.
     pub is_sampled: bool,
     /// `tracestate`, which is passed on unread.
     pub state: Option<HeaderValue>,

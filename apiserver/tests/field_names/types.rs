@@ -42,8 +42,8 @@ impl Scope {
         Scope(found)
     }
 
-    /// Whether the names lead from some struct through its fields. Lists have no names of their own,
-    /// and maps have any.
+    /// Returns `true` if the path leads from some struct through its fields. Lists have no names of
+    /// their own, and maps have any.
     pub fn has(&self, path: &[String]) -> bool {
         self.0.iter().any(|id| leads(&Type::Struct(*id), path))
     }

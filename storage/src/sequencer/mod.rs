@@ -248,7 +248,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Returns who asked to close the store, if anyone waits for it.
+    /// Handles messages until the store is closed, and returns the reply to whoever waits for that.
     fn work(&mut self) -> Option<Reply<()>> {
         loop {
             let message = self.receive();
@@ -504,7 +504,8 @@ impl<I: Index> Sequencer<I> {
     }
 }
 
-/// Returns the revision of a transaction in the log; None if it is not there.
+/// Returns the revision of a transaction that was committed; None if it was not, or that is
+/// unknown.
 fn commit_revision(outcome: &Outcome) -> Option<Revision> {
     match outcome {
         Outcome::Committed(revision) => Some(*revision),

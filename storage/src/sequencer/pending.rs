@@ -95,7 +95,8 @@ impl<I: Index> PendingTransaction<I> {
 }
 
 impl<I: Index> PendingWrite<I> {
-    /// Returns the record that the log's tail shows once this write is committed. Takes the result of the index along.
+    /// Returns the record that the log's tail has once this write is committed. It moves the result
+    /// of the index out of the write.
     pub(super) fn take(&mut self, revision: Revision, author: Option<I::Author>) -> Own<'_, I> {
         let indexed = self.value.take().map(|(_, indexed)| indexed);
         Own { revision, key: &self.key, known: Known { indexed, author } }

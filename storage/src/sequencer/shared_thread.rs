@@ -142,7 +142,7 @@ impl<I: Index> Turns for Sequencer<I> {
 }
 
 impl<I: Index> Sequencer<I> {
-    /// Whether history is to be forgotten, or may have become so old.
+    /// Returns `true` if history must be compacted, or may have become old enough for it.
     fn has_upkeep(&mut self) -> bool {
         self.timeline.mark(Instant::now());
         self.is_compaction_due() || self.timeline.wait() == Some(Duration::ZERO)

@@ -42,7 +42,8 @@ impl Rule {
         }
     }
 
-    /// Whether the request matches if its resource had this group, version and plural.
+    /// Returns `true` if the rule matches the request, with the given group, version and plural in
+    /// place of those of its resource.
     pub fn matches(
         &self,
         attributes: &AdmissionAttributes<'_>,

@@ -26,7 +26,8 @@ impl MatchConditions {
         MatchConditions(items(conditions).iter().filter_map(read).collect())
     }
 
-    /// Whether all conditions hold. One that is false decides, whatever others fail with. Conditions see no namespace.
+    /// Returns whether all conditions hold. If one is false, the result is `false`, even if others
+    /// cannot be evaluated. `namespaceObject` is null in conditions.
     ///
     /// # Errors
     /// The texts of the conditions that cannot be evaluated, if none is false.

@@ -94,7 +94,7 @@ pub fn read(
     })
 }
 
-/// Returns an AdmissionReview of either version, without its request.
+/// Decodes an AdmissionReview of either version, without its `request`.
 fn decode(bytes: &[u8]) -> Result<Value, ResponseError> {
     let undecodable = |text: String| ResponseError::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");

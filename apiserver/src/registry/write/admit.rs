@@ -85,7 +85,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether admission may take long, so that it must not run in a turn that others wait for.
+    /// Returns `true` if admission may take long, so that it must not run while other writes wait
+    /// for this one.
     pub(in crate::registry) fn waits(
         &self,
         writing: &Writing<'_>,

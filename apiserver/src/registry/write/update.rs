@@ -304,8 +304,8 @@ impl Registry {
     }
 }
 
-/// Whether a custom resource is stored in another version or with other fields than it would be today, so that an update
-/// without a change migrates it.
+/// Returns whether a custom resource is stored in another version, or with other fields, than it
+/// would be today. If so, an update without a change migrates it.
 async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Value) -> Result<bool> {
     if info.shows_stored_bytes() || !info.is_custom() {
         return Ok(false);

@@ -27,7 +27,7 @@ pub struct RecordRequest<'a> {
     pub slow_requests: &'a SlowRequests,
     pub tracer: &'a Tracer,
     pub observer: Option<&'a dyn ObserveRequests>,
-    /// Whether requests come from a part of the control plane.
+    /// Whether requests come from a component of the control plane.
     pub is_own: bool,
     /// The other end of the connection, where there is one.
     pub remote: Option<IpAddr>,

@@ -60,7 +60,7 @@ struct Segment {
     length: u64,
     /// The last revision in it.
     last: Revision,
-    /// Whether half a record follows.
+    /// Whether an incomplete record follows.
     is_torn: bool,
 }
 
@@ -191,7 +191,7 @@ pub(super) fn remove(directory: &Path) -> io::Result<()> {
     if was_there { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-/// Returns whether a segment of a directory has records.
+/// Returns whether any segment in a directory has records.
 pub(super) fn has_records(directory: &Path) -> bool {
     paths(directory).iter().any(|path| fs::symlink_metadata(path).is_ok_and(|file| file.len() > 0))
 }

@@ -93,12 +93,13 @@ impl Tree {
         self.state.advance(newest).map_err(|cause| self.failed("cannot flush", cause))
     }
 
-    /// Has sled failed before? It takes no more writes then.
+    /// Returns `true` if sled has failed before. It accepts no more writes then.
     pub fn has_failed(&self) -> bool {
         self.db.flush().is_err()
     }
 
-    /// Returns the bytes of the rows that are gone.
+    /// Deletes the superseded entries up to a compact revision, and returns the bytes of the
+    /// deleted rows.
     pub fn compact(
         &self,
         compact_revision: CompactRevision,
