@@ -99,7 +99,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Returns `true` if an update increments `metadata.generation`. It is called only for kinds
-    /// with [`Behaviour::generation`].
+    /// with `Behaviour::generation`.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }
