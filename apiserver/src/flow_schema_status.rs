@@ -41,7 +41,7 @@ impl Reconcile for FlowSchemaStatus {
 }
 
 impl FlowSchemaStatus {
-    /// Of the FlowSchemas of a registry.
+    /// Creates the controller for the FlowSchemas of a registry.
     pub fn new(registry: Arc<Registry>) -> FlowSchemaStatus {
         FlowSchemaStatus { registry }
     }

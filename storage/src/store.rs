@@ -36,7 +36,7 @@ struct Handle<I: Index> {
     /// The thread of the forks of a store that is none.
     forks: OnceLock<SharedThread>,
     limits: Limits,
-    /// Of a log that others write, too.
+    /// The linearizer of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
     /// The free capacity of the queue of writes, in units of [`QUEUE_UNIT`].
     queue: Arc<Semaphore>,
@@ -113,7 +113,7 @@ impl<I: Index> Store<I> {
         &self.0.shared.index
     }
 
-    /// Everything, as of the newest revision.
+    /// Returns a snapshot of everything at the newest revision.
     pub fn snapshot(&self) -> Snapshot<I> {
         Snapshot(self.0.shared.state())
     }
@@ -144,7 +144,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().revision()
     }
 
-    /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
+    /// Returns one bucket exactly as it was at a revision, rebuilt from the newest state and the
+    /// events since.
     ///
     /// # Errors
     /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest
@@ -325,7 +326,7 @@ impl<I: Index> Store<I> {
         })
     }
 
-    /// Has all further events observed. Returns the state that they begin with.
+    /// Starts the observation of all further events. Returns the state before the first of them.
     ///
     /// # Errors
     /// [`StoreError::Closed`], or [`StoreError::Failed`] once the log failed.
@@ -355,7 +356,7 @@ impl<I: Index> Store<I> {
         answer.await.map_err(|_| self.0.closed_error())?
     }
 
-    /// Can the store still take writes?
+    /// Returns an error if the store can no longer accept writes.
     ///
     /// # Errors
     /// [`StoreError::Failed`] for good once the log failed.
@@ -363,7 +364,7 @@ impl<I: Index> Store<I> {
         self.0.shared.health()
     }
 
-    /// Can the store take all writes?
+    /// Returns an error if the store cannot accept all writes.
     ///
     /// # Errors
     /// As [`health`](Self::health), [`StoreError::NoSpace`] while the disk is full and only deletions are taken, and
@@ -452,7 +453,7 @@ impl<I: Index> Handle<I> {
         self.queue.clone().acquire_many_owned(units).await.map_err(|_| StoreError::Closed)
     }
 
-    /// Why the sequencer does not reply.
+    /// Returns the reason why the sequencer does not reply.
     fn closed_error(&self) -> StoreError {
         self.shared.health().err().unwrap_or(StoreError::Closed)
     }

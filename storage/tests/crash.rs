@@ -73,8 +73,8 @@ fn after(step: u64) -> Option<u64> {
     (step % 5 != 4).then_some(step)
 }
 
-/// Not a test: the process that is killed. Prints `writer step revision` for each step that was
-/// acknowledged.
+/// Runs as the process that is killed, and is not a test. It prints `writer step revision` for each
+/// step that was acknowledged.
 #[test]
 #[ignore = "run by the tests below"]
 fn write_until_killed() {

@@ -162,7 +162,7 @@ fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     json!({"object": pruned(object), "generation": generation, "warnings": warnings})
 }
 
-/// Without empty values, at any depth.
+/// Returns a value without empty values, at any depth.
 fn pruned(value: Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()

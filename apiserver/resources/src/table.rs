@@ -93,7 +93,7 @@ fn texts(list: &[&'static str]) -> Vec<Text> {
     list.iter().map(|text| Text::from(*text)).collect()
 }
 
-/// None for one that does nothing here.
+/// Returns the subresource; None if it has no function in this server.
 fn subresource(subresource: &'static schema::Subresource) -> Option<Subresource> {
     Some(Subresource {
         name: subresource.name.into(),

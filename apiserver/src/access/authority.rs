@@ -54,7 +54,7 @@ pub struct Pair {
     pub key_pem: String,
 }
 
-/// Why there are no certificates; one line for the operator.
+/// The reason why there are no certificates: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read or written.

@@ -20,7 +20,7 @@ pub struct TokenFile {
     audiences: Vec<String>,
 }
 
-/// Why a token file cannot be used; one line for the operator.
+/// The reason why a token file cannot be used: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be read.

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 ///
 /// Source: `k8s.io/apiserver/pkg/admission`, `MutationInterface` and `ValidationInterface`.
 pub trait AdmissionPlugin: Send + Sync {
-    /// May change the object, or reject the request.
+    /// Admits the request; it may change the object.
     ///
     /// # Errors
     /// The response to a request that is rejected.
@@ -19,7 +19,7 @@ pub trait AdmissionPlugin: Send + Sync {
         Ok(())
     }
 
-    /// May reject the request, when the object is final and valid.
+    /// Validates the request, once the object is final and valid.
     ///
     /// # Errors
     /// The response to a request that is rejected.

@@ -50,7 +50,8 @@ pub(super) struct Definition {
     spec: Arc<str>,
     /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
     lifetime: DefinitionLifetime,
-    /// In each version that is served; none of a schema that is not structural.
+    /// The resources in each version that is served; a version without a structural schema has
+    /// none.
     pub resources: Vec<Arc<ResourceInfo>>,
 }
 

@@ -46,7 +46,8 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Equal for two entries of the same manager.
+    /// Returns the identity of the entry's manager, which is equal for two entries of the same
+    /// manager.
     fn identity(&self) -> (Operation, String, String, Option<String>) {
         let version = (self.operation == Operation::Update).then(|| self.api_version.clone());
         (self.operation, self.manager.clone(), self.subresource.clone(), version)

@@ -137,7 +137,8 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Does work that may need conversions, again with each that others have done for it.
+    /// Does work that may need conversions. It does the needed conversions, and then the work
+    /// again, until nothing is missing.
     ///
     /// # Errors
     /// The errors of the work.

@@ -52,7 +52,7 @@ pub struct AllocationRequest<'a> {
 
 /// The choice for a write.
 pub struct Allocated {
-    /// To be committed together with the object.
+    /// The writes to commit together with the object.
     pub writes: Vec<Write>,
     /// Keeps the choice from others.
     pub reservation: Box<dyn Reservation>,
@@ -70,7 +70,7 @@ pub trait Reservation: Send {
 /// Whatever comes with a write.
 #[derive(Default)]
 pub(super) struct Allocation<'a> {
-    /// To be committed together with the object.
+    /// The writes to commit together with the object.
     pub writes: Vec<Write>,
     reservation: Option<Box<dyn Reservation>>,
     /// The turn at the namespace's quotas.

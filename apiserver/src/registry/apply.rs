@@ -19,7 +19,7 @@ use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
 impl Registry {
-    /// PATCH with a configuration.
+    /// Handles a PATCH with a configuration (server-side apply).
     ///
     /// # Errors
     /// 400 and 500 for a configuration that does not fit the kind, 409 for fields that others own, and those of a create or of

@@ -335,7 +335,7 @@ impl Registry {
         self.store.get(&Key::new(info.storage.bucket.clone(), info.storage_name(namespace, name)))
     }
 
-    /// Between 30 and 60 minutes, so that clients do not come back all at once.
+    /// Returns a timeout between 30 and 60 minutes, so that clients do not reconnect all at once.
     fn default_watch_timeout(&self) -> Duration {
         Duration::from_secs(1800 + u64::from(uuid::Uuid::new_v4().as_fields().0) % 1800)
     }

@@ -186,7 +186,7 @@ impl Registry {
         })
     }
 
-    /// Waits, a little, until a revision has come.
+    /// Waits until the store has reached a revision, for a short time.
     pub(super) async fn wait_for(&self, revision: Revision) -> Result<()> {
         if revision <= self.store.revision() {
             return Ok(());

@@ -39,7 +39,7 @@ impl Registry {
         Ok(Payload::Object { value, type_ref: scale.type_ref.clone() })
     }
 
-    /// PUT: as many replicas as the body says.
+    /// Handles a PUT, which sets the number of replicas in the body.
     ///
     /// # Errors
     /// 400 and 422 for a Scale that is none, 404, 409, and those of admission.
@@ -70,7 +70,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH: as many replicas as the patch makes of the scale.
+    /// Handles a PATCH, which sets the number of replicas that the patched Scale has.
     ///
     /// # Errors
     /// As those of a PUT.
@@ -92,7 +92,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH with a configuration: as many replicas as it says.
+    /// Handles a PATCH with a configuration, which sets the number of replicas in it.
     ///
     /// # Errors
     /// As those of a PUT; 400, 409 and 500 as of any apply.

@@ -11,7 +11,7 @@ use crate::request::info::RequestInfo;
 
 /// Observes the requests of a server.
 pub trait ObserveRequests: Send + Sync {
-    /// Called when the response to a request begins. It must not block for long.
+    /// Observes a request whose response begins. It must not block for long.
     fn completed(&self, request: &CompletedRequest<'_>);
 }
 

@@ -23,7 +23,7 @@ const BURST: Duration = Duration::from_micros(100);
 /// or flushed: a server always does one of them. A flush does not wait for the delay.
 pub struct Delayed<S> {
     stream: S,
-    /// None delivers each write at once.
+    /// The delay line; None delivers each write at once.
     line: Option<Line>,
 }
 

@@ -14,18 +14,18 @@ pub trait Observer {
         Poll::Ready(())
     }
 
-    /// Some bytes were read.
+    /// Called after bytes were read.
     ///
     /// # Errors
-    /// They end the connection.
+    /// An error ends the connection.
     fn read(&mut self, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// There is nothing to read.
+    /// Called if there is nothing to read.
     fn waits(&mut self) {}
 
-    /// All that was written has left the process.
+    /// Called once everything written has left the process.
     fn flushed(&mut self) {}
 }
 

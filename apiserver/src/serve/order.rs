@@ -44,7 +44,8 @@ type FirstEvent = dyn Fn(&str, Revision) -> Option<Revision> + Send + Sync;
 pub struct Clients {
     first_event: Arc<FirstEvent>,
     identities: RandomState,
-    /// By a hash of the identity. Two clients of the same hash only wait for each other without need.
+    /// The clients by a hash of their identity. Two clients with the same hash only wait for each
+    /// other without need.
     by_identity: Mutex<HashMap<u64, Weak<Client>>>,
 }
 
@@ -84,7 +85,7 @@ pub struct Place {
     position: Position,
     /// The revision of its ticket.
     revision: Option<Revision>,
-    /// When the ticket may have become the first.
+    /// Notified when the ticket may have become the first.
     first: Arc<Notify>,
 }
 

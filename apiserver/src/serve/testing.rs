@@ -73,7 +73,7 @@ pub async fn registry() -> Arc<Registry> {
     Arc::new(registry)
 }
 
-/// Flow control by the FlowSchemas in a registry.
+/// Returns flow control by the FlowSchemas in a registry.
 pub fn flow_controller(registry: &Arc<Registry>) -> FlowController {
     FlowController::new(registry.clone(), FlowControlMetrics::new(Metrics::new().registry()))
 }

@@ -50,7 +50,7 @@ pub struct Writer {
     pub resource: String,
 }
 
-/// Has writes counted until this is dropped.
+/// Observes writes: they are counted until this is dropped.
 pub struct Observation(Arc<Traffic>);
 
 /// The work of a watch until its client has taken what was there at the beginning.

@@ -27,8 +27,8 @@ pub trait Layout: Send + Sync + 'static {
     /// The value cannot be decoded. The store quarantines it.
     fn decode(&self, key: &Key, value: &Bytes) -> Result<Bytes, Unreadable>;
 
-    /// Time to live of an object in the cluster, counted from its last write; None if it does not
-    /// expire.
+    /// Returns the time to live of an object in the cluster, counted from its last write; None if
+    /// it does not expire.
     fn time_to_live(&self, _: &Key) -> Option<Duration> {
         None
     }

@@ -125,7 +125,7 @@ impl Tail {
         }
     }
 
-    /// All changes up to a revision were received.
+    /// Records that all changes up to a revision were received.
     pub fn advance(&self, to: u64) {
         self.progress.send_if_modified(|progress| {
             let is_news = progress.revision < to;

@@ -37,7 +37,7 @@ const PROGRESS_RESPONSE: i64 = -1;
 
 /// The reason for which a stream ended.
 enum End {
-    /// It can be resumed, perhaps with another member.
+    /// The watch was interrupted. It can be resumed, perhaps with another member.
     Interrupted(String),
     /// The revision to resume from is compacted.
     Compacted(u64),

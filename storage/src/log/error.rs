@@ -1,8 +1,8 @@
-//! Why a log fails as a whole.
+//! The errors of a log as a whole.
 
 use super::location::Location;
 
-/// Why a log cannot be opened, read or written.
+/// The reason why a log cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has the log open.

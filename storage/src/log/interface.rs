@@ -18,8 +18,8 @@ use crate::{CompactRevision, EntryId, Revision};
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `notifier` when something happens that no
-    /// call of the store's caused.
+    /// Starts the log. It is called once, before all other methods. From then on the log calls
+    /// `notifier` when something happens that no call of the store's caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
     /// Loads the log. Called once, after `start`: passes to `visit` every live object at the

@@ -60,7 +60,7 @@ pub(crate) enum Message<I: Index> {
     },
     Close(Option<Reply<()>>),
     Notification(Notification),
-    /// Has events observed, from the state on that is the reply.
+    /// Starts the observation of events. The reply is the state before the first observed event.
     Observe {
         observer: Observer<I>,
         reply: oneshot::Sender<Snapshot<I>>,
@@ -79,16 +79,16 @@ pub(crate) struct Sequencer<I: Index> {
     changed: Vec<Arc<str>>,
     /// Events that are not published yet.
     unpublished: usize,
-    /// Is there a newer revision, without changes, that is not published yet?
+    /// Whether there is a newer revision without changes that is not published yet.
     has_progress: bool,
     timeline: Timeline<I>,
     /// The superseded entries that the log may delete, and the revisions up to which it may.
     superseded: CompactionQueue,
     compact_revision: CompactRevision,
     space: Space,
-    /// When the log last tried to go on after its disk was full.
+    /// The time at which the log last tried to continue after its disk was full.
     retried: Instant,
-    /// Did the log fail to forget something since then?
+    /// Whether the log failed to compact something since then.
     compaction_failed: bool,
     /// The callers that wait until the log has deleted all superseded entries.
     compaction_replies: Vec<Reply<()>>,

@@ -59,7 +59,7 @@ impl SharedThread {
         Ok(SharedThread { notices, next: Arc::default() })
     }
 
-    /// Has the thread run a sequencer.
+    /// Adds a sequencer to those that the thread runs.
     pub fn add<I: Index>(&self, sequencer: Sequencer<I>) -> Wake {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // The thread ends only after the last sender.
@@ -69,7 +69,7 @@ impl SharedThread {
 }
 
 impl Wake {
-    /// Has the sequencer look into its mailbox.
+    /// Makes the sequencer read its mailbox.
     pub fn wake(&self) {
         drop(self.thread.notices.send(Notice::Ready(self.sequencer)));
     }

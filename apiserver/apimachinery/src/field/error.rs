@@ -149,7 +149,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// No errors.
+    /// Creates an empty list of errors.
     pub fn new() -> Errors {
         Errors::default()
     }

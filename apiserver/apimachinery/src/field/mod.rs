@@ -77,7 +77,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
+    /// Returns a member at a path of several names: `pod.walk("spec.securityContext.runAsUser")`.
     pub fn walk(&self, dotted: &'a str) -> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
     }
@@ -87,7 +87,7 @@ impl<'a> Field<'a> {
         Field::inside(self.value, path, LastStep::None, self.declared)
     }
 
-    /// Another value of the same type, with the same path.
+    /// Returns a field with another value of the same type, at the same path.
     pub fn with_value<'b>(&self, value: Option<&'b Value>) -> Field<'b> {
         Field::inside(value, self.path().clone(), LastStep::None, self.declared)
     }
@@ -138,7 +138,8 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// Absent, or an empty string, list or map: Go's zero value of those.
+    /// Returns `true` if the value is absent, or an empty string, list or map, which is Go's zero
+    /// value.
     pub fn is_empty(&self) -> bool {
         match self.value {
             None => true,

@@ -57,7 +57,7 @@ impl ResourceTable {
         ResourceTable { groups, ..table }
     }
 
-    /// With these custom resources.
+    /// Returns the table with these custom resources.
     #[must_use]
     pub fn with_custom(&self, custom: impl IntoIterator<Item = ResourceInfo>) -> ResourceTable {
         self.with(custom.into_iter().map(Arc::new))
@@ -174,7 +174,7 @@ impl ResourceTable {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// Each resource once, in the version in which it is stored.
+    /// Iterates over all resources, each once, in the version in which it is stored.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         self.by_resource.values()
     }

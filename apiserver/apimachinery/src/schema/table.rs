@@ -53,7 +53,7 @@ impl Schema {
         &self.structs[id.index()]
     }
 
-    /// All structs.
+    /// Iterates over all structs.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &Struct)> {
         self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
     }
@@ -81,7 +81,7 @@ impl Schema {
         }
     }
 
-    /// Apply takes the member, a map or struct, for one value.
+    /// Returns `true` if apply treats the member, a map or struct, as one value.
     pub fn is_atomic(&self, field: &FieldSchema) -> bool {
         let by_type = matches!(field.ty, Type::Struct(id) if self.get(id).atomic);
         field.atomic || by_type && !field.granular

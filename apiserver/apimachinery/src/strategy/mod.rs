@@ -57,7 +57,8 @@ pub trait Strategy: Send + Sync {
         let _ = object;
     }
 
-    /// [`Strategy::default`]; false if the defaults are more than an object may get.
+    /// Sets defaults like [`Strategy::default`]; returns `false` if they would exceed the size that
+    /// an object may have.
     fn default_within_limits(&self, object: &mut Value) -> bool {
         self.default(object);
         true

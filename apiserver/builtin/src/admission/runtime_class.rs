@@ -97,7 +97,7 @@ fn differs(a: &Value, b: &Value) -> bool {
 /// Up to this many tolerations each is compared with all others; of more only exact duplicates are removed.
 const MAX_COMPARED: usize = 500;
 
-/// Both lists, without the tolerations that another one covers.
+/// Returns the tolerations of both lists, without those that another one covers.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     if all.len() > MAX_COMPARED {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::PLUGINS;
 
-/// Why a selection of plugins is rejected, with kube-apiserver's texts.
+/// The reason why a selection of plugins is rejected, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     /// `--enable-admission-plugins` has an unknown name.
@@ -52,7 +52,7 @@ impl PluginSelection {
         Ok(selection)
     }
 
-    /// These plugins and no others, as `--admission-control` selects them.
+    /// Selects exactly these plugins, as `--admission-control` does.
     ///
     /// # Errors
     /// A name is unknown.

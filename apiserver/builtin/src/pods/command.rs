@@ -337,7 +337,7 @@ async fn read_input(stream: &mut Option<Receiver>, tty: bool) -> Input {
     Input::Ended
 }
 
-/// Output as a terminal shows it: each line begins at the left.
+/// Returns output as a terminal shows it: each line begins at the left.
 fn on_terminal(text: Bytes, tty: bool) -> Bytes {
     if !tty || !text.contains(&b'\n') {
         return text;

@@ -36,7 +36,8 @@ const DEFAULT_MEMORY: i64 = 8 << 20;
 pub enum Measured {
     /// Pods with annotations of their usage.
     Annotated,
-    /// Also those that simulated kubelets run: what no annotation says follows from their requests.
+    /// Also pods that simulated kubelets run. Usage that is not in an annotation is derived from
+    /// their requests.
     Simulated,
 }
 

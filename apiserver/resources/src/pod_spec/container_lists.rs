@@ -37,7 +37,7 @@ impl ContainerType {
     }
 }
 
-/// All containers of a pod: init, app and ephemeral ones.
+/// Iterates over all containers of a pod: init, app and ephemeral containers.
 pub fn containers<'a>(spec: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     ContainerType::ALL.map(|kind| spec.get(kind.list())).into_iter().flat_map(|list| list.items())
 }

@@ -191,7 +191,8 @@ pub fn validate_host_sysctl(spec: &Field<'_>, name: &Field<'_>, errors: &mut Err
     });
 }
 
-/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
+/// Returns the name of a sysctl with dots. `net/ipv4/conf/eth0.100/x` becomes
+/// `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {

@@ -162,7 +162,7 @@ impl Summary {
         false
     }
 
-    /// From the last container to the first, so that the first has precedence.
+    /// Adds the containers from the last to the first, so that the first has precedence.
     fn add_containers(&mut self, pod: &Field<'_>) {
         let mut running = false;
         let mut error = None;
@@ -207,7 +207,7 @@ fn reason_of_pod(pod: &Field<'_>) -> String {
     }
 }
 
-/// Why a container terminated.
+/// Returns the reason why a container terminated.
 fn termination_reason(terminated: &Field<'_>) -> String {
     let (reason, signal) = (terminated.get("reason").str(), terminated.get("signal").int().unwrap_or(0));
     if !reason.is_empty() {

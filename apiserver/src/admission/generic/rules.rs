@@ -12,7 +12,7 @@ pub struct Rule {
     groups: Vec<String>,
     versions: Vec<String>,
     resources: Vec<String>,
-    /// None of them means any name; only policies have them.
+    /// The names of objects; an empty list matches any name. Only policies have names.
     names: Vec<String>,
     scope: Scope,
 }

@@ -84,7 +84,7 @@ impl VersionedObjects {
         Ok(())
     }
 
-    /// `apiVersion` of the objects.
+    /// Returns the `apiVersion` of the objects.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }

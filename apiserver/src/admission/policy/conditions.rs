@@ -15,12 +15,12 @@ use crate::admission::json::items;
 pub struct MatchConditions(Vec<Expression>);
 
 impl MatchConditions {
-    /// Of a webhook.
+    /// Reads the conditions of a webhook.
     pub fn of_webhook(conditions: &Value) -> MatchConditions {
         MatchConditions::read(conditions, &PolicyEnv::new(false))
     }
 
-    /// With the variables of an environment.
+    /// Reads conditions with the variables of an environment.
     pub fn read(conditions: &Value, env: &PolicyEnv) -> MatchConditions {
         let read = |condition: &Value| Expression::read(&condition["expression"], env);
         MatchConditions(items(conditions).iter().filter_map(read).collect())

@@ -165,10 +165,10 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
 /// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ResponseError {
-    /// It is not an AdmissionReview.
+    /// The response is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// It does not match the request.
+    /// The response does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     /// Its patch type is not supported.

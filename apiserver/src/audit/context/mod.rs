@@ -233,7 +233,7 @@ fn status_in(json: &[u8]) -> Option<Value> {
     Some(status)
 }
 
-/// JSON text without white space between its tokens.
+/// Returns JSON text without white space between its tokens.
 fn compact(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     let (mut in_string, mut escaped) = (false, false);

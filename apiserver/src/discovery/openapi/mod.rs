@@ -460,7 +460,8 @@ fn in_a_year(now: Timestamp) -> String {
     later.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
 }
 
-/// SHA-512 in upper-case hexadecimal, as all hashes here.
+/// Returns the hash of the parts: SHA-512 in upper-case hexadecimal, like all hashes of these
+/// documents.
 pub(super) fn digest(parts: &[&[u8]]) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA512);
     parts.iter().for_each(|part| context.update(part));

@@ -14,7 +14,7 @@ pub fn merge(live: &Value, configuration: &Value, kind: &TypeRef) -> Value {
     merge_values(Position::whole(kind), Some(live), Some(configuration)).unwrap_or_default()
 }
 
-/// None where nothing is left.
+/// Merges two values; returns None if nothing is left.
 fn merge_values(place: Position<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let shape = place.shape(live, applied);
     // Empty and null are values of their own.

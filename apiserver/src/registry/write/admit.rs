@@ -23,7 +23,8 @@ pub(in crate::registry) struct Projection<'a> {
 }
 
 impl Registry {
-    /// Both passes of admission for a request that stores no object: an eviction, a binding, a token request.
+    /// Runs both passes of admission for a request that stores no object: an eviction, a binding, a
+    /// token request.
     ///
     /// - `object`: the body, of the subresource's kind.
     pub async fn admit_subresource(
@@ -44,7 +45,7 @@ impl Registry {
         self.chain.validate(&attributes, self).await
     }
 
-    /// Both passes of admission for a request that opens a connection.
+    /// Runs both passes of admission for a request that opens a connection.
     ///
     /// - `object`: the options of the connection, such as PodExecOptions.
     pub async fn admit_connect(

@@ -34,7 +34,7 @@ enum Changed {
 }
 
 impl Registry {
-    /// PUT: the object becomes what the body says.
+    /// Handles a PUT, which replaces the object with the body.
     pub async fn update(
         &self,
         target: &Target,
@@ -79,7 +79,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH: the object becomes what the patch makes of it.
+    /// Handles a PATCH, which changes the object by a patch.
     pub async fn patch(
         &self,
         target: &Target,

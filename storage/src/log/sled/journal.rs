@@ -312,7 +312,7 @@ fn encode(rows: &[Row], buffer: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// None if it is not the body of a record.
+/// Decodes a record; returns None if the bytes are not the body of a record.
 fn decode(mut body: &[u8]) -> Option<Record> {
     let mut rows = Vec::new();
     while !body.is_empty() {

@@ -154,7 +154,7 @@ impl Reserve {
     }
 }
 
-/// Has the disk hold all blocks of a file up to a size.
+/// Allocates all blocks of a file on the disk, up to a size.
 fn allocate(mut file: &File, size: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, size) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {

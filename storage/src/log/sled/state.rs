@@ -34,7 +34,7 @@ use crate::Revision;
 pub(super) enum State {
     /// Never used, or not far enough for anything to be acknowledged.
     New,
-    /// Not closed: its process crashed.
+    /// The store was not closed: its process crashed, or still runs.
     Open {
         synced: Revision,
         /// The boot during which everything acknowledged was in files.

@@ -46,7 +46,7 @@ pub fn write_map(
     out.push(b'}');
 }
 
-/// Whole floats have no fraction, and an exponent is used only far from one.
+/// Writes a number. A whole float has no fraction, and an exponent is used only far from one.
 fn write_number(number: &Number, out: &mut Vec<u8>) {
     let written = match number.as_f64() {
         Some(float) if number.is_f64() && float != 0.0 && !(1e-6..1e21).contains(&float.abs()) => {

@@ -327,7 +327,8 @@ impl<'a> Converter<'_, 'a> {
         Ok(())
     }
 
-    /// kube-apiserver's rule: a large share of aliases is fine in a small document.
+    /// Returns `true` if too many nodes are aliases. By kube-apiserver's rule, a small document may
+    /// have a large share of them.
     fn has_excessive_aliases(&self) -> bool {
         const FEW: f64 = 400_000.0;
         const MANY: f64 = 4_000_000.0;

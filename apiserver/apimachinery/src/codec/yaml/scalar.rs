@@ -109,7 +109,8 @@ fn float(text: &str) -> Option<ScalarValue> {
     Number::from_f64(text.parse().ok()?).map(ScalarValue::Number)
 }
 
-/// `2001-1-2`, `2001-01-02T15:04:05.6Z`, `2001-01-02 15:04:05`.
+/// Returns `true` if a text is a timestamp: `2001-1-2`, `2001-01-02T15:04:05.6Z`, `2001-01-02
+/// 15:04:05`.
 fn is_timestamp(text: &str) -> bool {
     let (date, time) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some((text.as_bytes()[at], &text[at + 1..]))),

@@ -79,7 +79,7 @@ fn structure_and_defaults(schema: &Field<'_>) -> Errors {
     found
 }
 
-/// Why a schema is not structural, sorted.
+/// Returns the reasons why a schema is not structural, sorted.
 pub fn structural_errors(schema: &Field<'_>) -> Errors {
     let mut found = Errors::new();
     invariants::validate(schema, &mut found);

@@ -167,7 +167,8 @@ fn known<'a>(old: Option<&Field<'a>>, list: &'a str) -> HashSet<&'a str> {
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and together.
+/// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and
+/// together.
 pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     if spec.get("type").str() == "ExternalName" {
