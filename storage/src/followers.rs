@@ -19,7 +19,7 @@ use crate::Revision;
 /// The watchers that wait for events, and those that have yet to handle some.
 pub(crate) struct Followers {
     followers: Mutex<Vec<Weak<Follower>>>,
-    /// Notified when one of them has handled what it had, if anybody observes that.
+    /// Notified when a watcher has handled the events that it had, if there are observers.
     handled: Notify,
     observers: AtomicUsize,
     began: Instant,
@@ -95,7 +95,7 @@ impl Followers {
         }
     }
 
-    /// Waits until a follower has handled what it had.
+    /// Waits until a follower has handled the events that it had.
     pub async fn handled(&self) {
         self.observers.fetch_add(1, Ordering::SeqCst);
         let _observation = Observation(&self.observers);

@@ -57,7 +57,7 @@ impl<I: Index> Store<I> {
         Store::open_with_authors(log, index, options, &|_| None)
     }
 
-    /// Opens a log of which the authors of changes are known.
+    /// Opens a log whose changes have known authors.
     ///
     /// - `authors`: returns the author of the changes at a revision
     ///
@@ -86,8 +86,9 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer, queue })))
     }
 
-    /// A store of its own, in memory, that begins with all that this one has at its newest revision: objects, revisions and history. They
-    /// are shared until they are replaced or forgotten; what is written in one store is never seen in the other.
+    /// Creates another store, in memory, that begins with everything that this one has at its
+    /// newest revision: objects, revisions and history. Both share it until it is replaced or
+    /// dropped; a write to one store is never visible in the other.
     ///
     /// - `index`: reads values as the index of this store does.
     ///
@@ -128,7 +129,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().last_change(bucket)
     }
 
-    /// The revision of the first event of a bucket after a revision; None if there is none, or it is forgotten.
+    /// Returns the revision of the first event of a bucket after a revision; None if there is no
+    /// such event, or history no longer has it.
     pub fn first_event_after(&self, bucket: &str, after: Revision) -> Option<Revision> {
         self.0.shared.peek().events_after(bucket, after).ok()?.next().map(|event| event.revision)
     }
@@ -273,7 +275,7 @@ impl<I: Index> Store<I> {
         self.commit_by(writes, None).await
     }
 
-    /// The same, with an author, whom the events name.
+    /// Commits like [`commit`](Self::commit), with an author that the events name.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -434,7 +436,7 @@ impl<I: Index> Handle<I> {
         Ok(self.forks.get_or_init(|| started).clone())
     }
 
-    /// Refuses what is too large to be stored.
+    /// Rejects values that are too large to be stored.
     fn check_size(&self, bytes: usize, key: &Key, stored: &Bytes) -> Result<(), StoreError> {
         let counted = [(bytes, self.limits.request_bytes), (stored.len(), MAX_STORED_BYTES)];
         match counted.into_iter().find(|(bytes, limit)| bytes > limit) {

@@ -30,7 +30,7 @@ use forwarding::ForwardAccess;
 
 static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
 
-/// The parts of a server that the generic one leaves to those who know the kinds.
+/// Returns the parts of a server that depend on the built-in kinds.
 ///
 /// - `profile`: the behavior of simulated pods, of which the logs follow
 /// - `access`: the addresses that their ports may lead to

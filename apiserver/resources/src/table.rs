@@ -19,7 +19,8 @@ pub fn built_in() -> ResourceTable {
     ResourceTable::new(groups.map(|known| group(known, resources())).collect())
 }
 
-/// A group that is served only while something provides it; None if there is none of that name.
+/// Returns a group that is served only while some object provides it; None if there is no such
+/// group of that name.
 fn extension_group(name: &str) -> Option<Group> {
     let known = schema().groups().iter().find(|group| group.is_extension && group.name == name)?;
     Some(group(known, resources()))

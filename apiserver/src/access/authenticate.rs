@@ -186,7 +186,8 @@ pub fn own_audiences() -> [String; 1] {
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =
     LazyLock::new(|| Arc::new(UserInfo::new(ANONYMOUS, &[UNAUTHENTICATED])));
 
-/// The token of an `Authorization: Bearer TOKEN` header. An empty token and any other scheme count as none.
+/// Returns the token of an `Authorization: Bearer TOKEN` header; None for an empty token or another
+/// scheme.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let mut parts = value.splitn(3, ' ');

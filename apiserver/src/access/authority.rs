@@ -284,7 +284,7 @@ impl CertificateAuthority {
     }
 }
 
-/// A time before another one, but none that some clients cannot parse.
+/// Returns a time before another one, but not one that some clients cannot parse.
 fn backdated(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_sub(by).map_or(UNIX_EPOCH, |earlier| earlier.max(UNIX_EPOCH))
 }

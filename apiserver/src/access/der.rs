@@ -80,7 +80,7 @@ pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
     tagged(0x03, &[&[0], bytes].concat())
 }
 
-/// A BIT STRING of named bits, of which those in `set` are one.
+/// Encodes a BIT STRING of named bits; those in `set` are one.
 pub fn named_bits(set: impl IntoIterator<Item = u8>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut highest = None;

@@ -34,7 +34,7 @@ impl AdmissionChain {
         self.quotas = Some(Box::new(quotas));
     }
 
-    /// The quotas in which what is admitted is reserved.
+    /// Returns the quotas in which admitted requests are reserved.
     pub fn quotas(&self) -> Option<&dyn QuotaReserver> {
         self.quotas.as_deref()
     }

@@ -48,7 +48,8 @@ pub(super) struct Definition {
     pub annotations: Arc<Value>,
     /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
     spec: Arc<str>,
-    /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
+    /// Ends the watches of the resources when the definition gets another spec or other names, or
+    /// is deleted.
     lifetime: DefinitionLifetime,
     /// The resources in each version that is served; a version without a structural schema has
     /// none.
@@ -227,7 +228,8 @@ impl Definition {
         }
     }
 
-    /// The warning about a deprecated version: its own, or what to use instead.
+    /// Returns the warning about a deprecated version: the version's own, or one that names the
+    /// version to use instead.
     fn deprecation(&self, version: &Value, all: &[Value]) -> String {
         if let Some(warning) = version["deprecationWarning"].as_str() {
             return warning.to_owned();

@@ -54,7 +54,7 @@ impl Entry {
     }
 
     /// # Errors
-    /// The text of what is malformed.
+    /// The text of the malformed part.
     fn read(entry: &Value, index: usize) -> Result<Entry, String> {
         let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or("");
         let operation = match text("operation") {
@@ -124,7 +124,7 @@ pub fn read(list: &Value) -> Option<Vec<Entry>> {
 /// Parses the list. Of two entries of one manager the later one counts.
 ///
 /// # Errors
-/// The text of what is malformed.
+/// The text of the malformed part.
 pub fn parse(list: &Value) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
@@ -150,7 +150,7 @@ pub fn write(mut entries: Vec<Entry>) -> Value {
     entries.into_iter().map(Entry::write).collect()
 }
 
-/// The entries of an object; none if they are malformed.
+/// Returns the entries of an object; empty if they are malformed.
 pub fn entries_of(object: &Value) -> Vec<Entry> {
     object.meta("managedFields").and_then(read).unwrap_or_default()
 }

@@ -27,7 +27,7 @@ pub trait Allocator: Send + Sync {
         object: &mut Value,
     ) -> Result<Option<Allocated>>;
 
-    /// The writes that give back what a deleted object had taken.
+    /// Returns the writes that release what a deleted object had allocated.
     ///
     /// # Errors
     /// A stored object cannot be read.
@@ -127,7 +127,7 @@ impl Registry {
         commit.await.map_err(|error| Error::Internal(error.to_string()))?.map_err(store_failed)
     }
 
-    /// The writes that give back what an object had taken.
+    /// Returns the writes that release what an object had allocated.
     pub(super) fn release(&self, info: &ResourceInfo, key: &Key, object: &Value) -> Result<Vec<Write>> {
         match self.allocator.as_ref().filter(|_| info.behaviour.allocation.is_some()) {
             Some(allocator) => allocator.release(self, info, key, object),

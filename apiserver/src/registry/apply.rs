@@ -136,7 +136,7 @@ pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Val
     })
 }
 
-/// The error about a merged object that cannot be what the configuration says it is.
+/// Returns the error for a merged object that cannot be converted to the configuration's version.
 pub(super) fn unconvertible(configuration: &Value, error: &str) -> Error {
     let described = apply::describe(configuration);
     Error::Unclassified(format!("failed to convert new object ({described}) to proper version: {error}"))

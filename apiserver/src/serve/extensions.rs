@@ -38,7 +38,7 @@ pub struct Extensions {
     pub paths: Vec<Paths>,
     /// Finds the server of a path that is below another server's address.
     pub below: Option<FindBelow>,
-    /// The requests under way.
+    /// The requests in progress.
     pub traffic: Arc<Traffic>,
     /// Observes all requests.
     pub observer: Option<Arc<dyn ObserveRequests>>,
@@ -195,7 +195,7 @@ pub enum Connected {
 }
 
 impl Extensions {
-    /// The answer to a POST, if it has one of its own.
+    /// Returns the handler of a POST; None if the resource has no handler of its own.
     pub(super) fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Action> {
         let found = self.actions.iter().copied().flatten().find(|declared| {
             declared.resource == resource && declared.subresource == subresource && declared.group == group

@@ -1,4 +1,4 @@
-//! A connection with an observer of what is read and flushed.
+//! A connection with an observer of its reads and flushes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -35,7 +35,7 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
-    /// The span of the client; None if the headers have none, or a malformed one.
+    /// Returns the client's span; None if the headers have none, or a malformed one.
     pub fn of(headers: &HeaderMap) -> Option<SpanContext> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };

@@ -15,7 +15,7 @@ const LABELS: &[&str] = &["result", "failure_type"];
 pub enum ConversionFailure {
     /// The webhook could not be called.
     Call,
-    /// Its response makes no sense, or says that it failed.
+    /// The response is invalid, or reports a failure.
     MalformedResponse,
     /// The webhook returned fewer or more objects than it was sent.
     PartialResponse,

@@ -170,7 +170,7 @@ impl<I: Index> Sequencer<I> {
         })
     }
 
-    /// A sequencer that goes on from a state of another one, in memory.
+    /// Creates a sequencer in memory that continues from the state of another one.
     pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
         let log = Box::new(EphemeralLog::after(state.revision()));
         Sequencer { is_to_inherit: true, ..Sequencer::at(state, log, index, options, mailbox) }
@@ -288,7 +288,7 @@ impl<I: Index> Sequencer<I> {
         ControlFlow::Continue(())
     }
 
-    /// The next message; none if it is time to look after history instead.
+    /// Returns the next message; None if it is time to compact history instead.
     fn receive(&mut self) -> Option<Message<I>> {
         if self.held.is_some() {
             return self.held.take();

@@ -71,7 +71,8 @@ impl<I: Index> PendingTransaction<I> {
         self.writes.iter().map(|write| &write.key)
     }
 
-    /// The first write that does not find what it expects, if any.
+    /// Returns the conflict of the first write that does not find what it expects; None if there is
+    /// none.
     pub(super) fn conflict(&self, state: &State<I>) -> Option<CommitOutcome<I>> {
         self.writes.iter().enumerate().find_map(|(index, write)| {
             let current = state.get(&write.key);

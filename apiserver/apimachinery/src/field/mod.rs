@@ -82,7 +82,7 @@ impl<'a> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
     }
 
-    /// The same value, reported under another path.
+    /// Returns the same value, reported under another path.
     pub fn with_path(&self, path: Path) -> Field<'a> {
         Field::inside(self.value, path, LastStep::None, self.declared)
     }

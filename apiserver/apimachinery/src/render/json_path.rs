@@ -58,7 +58,8 @@ impl JsonPath {
         Parser::new(text, MAX_NESTING).steps().map(JsonPath)
     }
 
-    /// The first selected value. None if there is none, or if too many values would be visited.
+    /// Returns the first selected value; None if nothing is selected, or if too many values would
+    /// be visited.
     pub fn first<'a>(&self, value: &'a Value, visits: &Visits) -> Option<Cow<'a, Value>> {
         follow(&self.0, vec![Cow::Borrowed(value)], visits)?.into_iter().next()
     }

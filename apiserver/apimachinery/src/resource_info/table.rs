@@ -63,7 +63,7 @@ impl ResourceTable {
         self.with(custom.into_iter().map(Arc::new))
     }
 
-    /// The same resources, and these custom ones.
+    /// Returns the table with these custom resources in addition.
     #[must_use]
     pub fn with(&self, custom: impl IntoIterator<Item = Arc<ResourceInfo>>) -> ResourceTable {
         let mut table = self.clone();
@@ -74,7 +74,7 @@ impl ResourceTable {
         table
     }
 
-    /// The same resources, and those of a group that comes last, unless there is one of its name.
+    /// Returns the table with a group at its end, unless there is a group of that name.
     #[must_use]
     fn with_group(mut self, group: Group) -> ResourceTable {
         if !self.has_group(&group.name) {
@@ -154,7 +154,7 @@ impl ResourceTable {
         self.by_resource.get(resource)
     }
 
-    /// The resource whose objects are stored there.
+    /// Returns the resource whose objects are stored in a bucket.
     pub fn by_bucket(&self, bucket: &str) -> Option<&Arc<ResourceInfo>> {
         self.by_bucket.get(bucket)
     }
@@ -198,7 +198,7 @@ impl SharedResourceTable {
         Arc::new(SharedResourceTable { built_in, table, extensions: Mutex::default() })
     }
 
-    /// The resources that nobody defined.
+    /// Returns the table of the built-in resources, without custom ones.
     pub fn built_in(&self) -> &Arc<ResourceTable> {
         &self.built_in
     }

@@ -6,7 +6,7 @@ use super::packages::package;
 use super::served::{Group, Resource};
 use super::types::{FieldSchema, Named, Struct, StructId, Type};
 
-/// Everything the table says.
+/// All data of the table.
 pub struct Schema {
     pub(super) structs: Vec<Struct>,
     pub(super) named: HashMap<(&'static str, &'static str), Named>,

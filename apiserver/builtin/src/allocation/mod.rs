@@ -33,7 +33,7 @@ pub struct ServiceAllocator {
     reserved: Arc<Mutex<Reserved>>,
 }
 
-/// Addresses and ports that writes under way have taken.
+/// Addresses and ports that writes in progress have reserved.
 #[derive(Default)]
 struct Reserved {
     addresses: BTreeSet<IpAddr>,

@@ -62,7 +62,7 @@ pub struct ContainerTarget<'a> {
     pub container: &'a str,
     /// The revision at which the pod was read, or an earlier one.
     pub revision: Revision,
-    /// The behavior of pods that nothing else is said about.
+    /// The behavior of pods without annotations.
     pub profile: Profile,
 }
 
@@ -368,7 +368,7 @@ pub fn refused(code: u16, text: &str) -> Connected {
     Connected::Refused { code, headers: HeaderMap::new(), text: format!("{text}\n") }
 }
 
-/// The error of what a real cluster can do and the simulation cannot.
+/// Returns the error for a function of a real cluster that the simulation does not have.
 pub fn not_implemented(message: String) -> Error {
     Error::plain(501, "NotImplemented", message)
 }

@@ -119,7 +119,7 @@ pub(super) fn resolve(
     Ok(Resolution { destination: Destination { addresses, fallback }, has_forwarded })
 }
 
-/// The error for a service of which all endpoints are simulated.
+/// Returns the error for a service whose endpoints are all simulated.
 fn simulated_pods(namespace: &str, name: &str) -> TransportError {
     TransportError::Unreachable(format!(
         "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
@@ -155,10 +155,10 @@ impl Endpoint {
         }
     }
 
-    /// The address that its port leads to, if it is a pod whose annotations name one; the inner error is the reason for which that is not
-    /// reached.
+    /// Returns the address that the endpoint's port leads to, if the endpoint is a pod whose
+    /// annotations name one. The inner error is the reason why that address is not reached.
     ///
-    /// - `namespace`: that of the slice.
+    /// - `namespace`: the namespace of the EndpointSlice.
     fn forwarded(
         &self,
         namespace: &str,

@@ -67,9 +67,11 @@ pub fn may_be_measured(pod: &[u8], measured: Measured) -> bool {
         || measured == Measured::Simulated && has(RUNTIME) && has(r#""phase":"Running""#)
 }
 
-/// The usage of the running containers of a pod; empty for one that does not run or is not measured.
+/// Returns the usage of the running containers of a pod; empty for one that does not run or is not
+/// measured.
 ///
-/// The amounts of annotations are shared equally by the containers; the first one gets what cannot be shared.
+/// The amounts of annotations are shared equally by the containers; the first one gets the
+/// remainder.
 pub fn usage(pod: &Value, measured: Measured) -> Vec<ContainerUsage<'_>> {
     if pod["status"]["phase"] != "Running" {
         return Vec::new();
@@ -125,7 +127,7 @@ fn estimated(request: Option<&Quantity>, resource: &str) -> i64 {
     }
 }
 
-/// The metadata of a measurement: the names and labels of what was measured.
+/// Returns the metadata of a measurement: the names and labels of the measured object.
 pub fn metadata(measured: &Value, now: &str) -> Value {
     let mut metadata = json!({"name": measured.name(), "creationTimestamp": now});
     if !measured.namespace().is_empty() {

@@ -2,7 +2,8 @@
 //!
 //! Source: the reference grammar of `distribution/reference`, normalised as Docker does.
 
-/// The tag of an image: `latest` if it names neither a tag nor a digest, none if it has only a digest or is malformed.
+/// Returns the tag of an image: `latest` if it has neither a tag nor a digest, None if it has only
+/// a digest or is malformed.
 pub fn tag(image: &str) -> Option<&str> {
     let (domain, rest) = split_domain(image);
     if is_hex(image, 64) && image.len() == 64 {

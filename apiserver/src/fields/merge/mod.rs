@@ -9,7 +9,7 @@ use super::shape::{FieldType, Position, Shape, items, members};
 use crate::names::Text;
 use crate::schema::TypeRef;
 
-/// The object with all that the configuration says; both conform to the type.
+/// Returns the object merged with the configuration; both conform to the type.
 pub fn merge(live: &Value, configuration: &Value, kind: &TypeRef) -> Value {
     merge_values(Position::whole(kind), Some(live), Some(configuration)).unwrap_or_default()
 }

@@ -118,7 +118,8 @@ impl Registry {
 }
 
 impl Writing<'_> {
-    /// The name in the attributes of an operation. What is created need not have the name of the path, if it has any yet.
+    /// Returns the name in the attributes of an operation. The name of a created object may differ
+    /// from that in the path, or may not exist yet.
     pub fn admitted_name(&self, operation: Operation, object: &Value) -> String {
         match operation {
             Operation::Create => object.name().to_owned(),

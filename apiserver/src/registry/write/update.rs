@@ -184,7 +184,7 @@ impl Registry {
         Err(Error::modified(&info.group_resource, &target.name))
     }
 
-    /// The pipeline for a changed object, up to what is to be stored.
+    /// Runs the pipeline for a changed object, and returns the object to store.
     async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
         let info = &*writing.target.info;

@@ -1,4 +1,4 @@
-//! Work: a request is under way until there is a response.
+//! Work: a request is in progress until it has a response.
 
 use std::convert::Infallible;
 use std::sync::Arc;

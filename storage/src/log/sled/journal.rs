@@ -82,7 +82,7 @@ impl Journal {
         Ok(Journal(Arc::new(Mutex::new(segments))))
     }
 
-    /// Writes the rows of a batch, of which the newest revision is `newest`.
+    /// Writes the rows of a batch whose newest revision is `newest`.
     ///
     /// # Errors
     /// The record is not in the journal. Unless half of it can be cut off, nothing is appended until a flush.

@@ -117,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Removes all rows of an entry, of which the first has their number. Returns their bytes.
+    /// Removes all rows of an entry; the first row has their number. Returns their bytes.
     fn remove_parts(&self, key: impl Fn(u16) -> Vec<u8>) -> Result<u64, LogError> {
         let remove = |part| {
             let key = key(part);

@@ -1,4 +1,4 @@
-//! The schemas in CustomResourceDefinitions: what may be said in them.
+//! The schemas in CustomResourceDefinitions, and the rules for them.
 //!
 //! | file | owns |
 //! | --- | --- |

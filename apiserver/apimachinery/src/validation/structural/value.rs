@@ -35,7 +35,7 @@ impl Validator {
         Validator { checks_either: false, ..self }
     }
 
-    /// The same with fewer steps.
+    /// Returns the validator with fewer steps.
     #[cfg(test)]
     pub(super) fn with_steps(self, steps: usize) -> Validator {
         Validator { steps, ..self }
