@@ -68,7 +68,7 @@ impl FlowSchemaStatus {
         due
     }
 
-    /// Writes the conditions that have changed. Whether one could not be written.
+    /// Writes the conditions that have changed. Returns whether one could not be written.
     async fn reconcile_all(&self) -> bool {
         let mut retry = false;
         for (name, condition) in self.due() {

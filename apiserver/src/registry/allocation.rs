@@ -16,10 +16,11 @@ use crate::{Error, Result};
 /// The allocator that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour)
 /// take from.
 pub trait Allocator: Send + Sync {
-    /// Chooses what a new or changed object needs, and writes it into the object. None: it takes nothing.
+    /// Chooses what a new or changed object needs, and writes it into the object. Returns None if
+    /// the object needs nothing.
     ///
     /// # Errors
-    /// The response to a write that needs what it cannot have.
+    /// The response to a write that needs something that is not available.
     fn allocate(
         &self,
         registry: &Registry,

@@ -32,7 +32,7 @@ use crate::{Error, Result};
 pub struct Extensions {
     /// Lists of the POSTs that have answers of their own.
     pub actions: &'static [&'static [ActionDeclaration]],
-    /// Answers requests for connections. None: there are no subresources for these.
+    /// Handles requests for connections; None if there are no subresources for them.
     pub connect: Option<Connect>,
     /// Paths that are none of Kubernetes'.
     pub paths: Vec<Paths>,

@@ -169,7 +169,8 @@ fn proxied_location(prefix: &str, location: &str, upstream: &Upstream) -> Option
     HeaderValue::from_str(&format!("{prefix}{path}")).ok().filter(|_| is_own && is_path)
 }
 
-/// The response of another server for the client. None: it switched protocols, and the client has not asked for it.
+/// Returns the response of another server for the client; None if that server switched protocols
+/// without a request of the client.
 ///
 /// - `upgrade`: the connection of a client that has
 fn relay(

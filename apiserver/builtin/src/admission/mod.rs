@@ -68,7 +68,8 @@ struct PluginDeclaration {
     is_default: bool,
     /// The feature gate without which it is off.
     gate: Option<&'static str>,
-    /// Appends it to the chain. None: it is not implemented, and does nothing.
+    /// Appends the plugin to the chain; None for a plugin that is not implemented and has no
+    /// effect.
     attach: Option<Attach>,
 }
 
