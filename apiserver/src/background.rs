@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// The nice value of the threads that work in the background. Threads of other processes compete with ours as before where
 /// the system schedules by sessions or groups, as desktops and containers do.
 const NICE: i32 = 10;
-/// As a thread of the runtime has it.
+/// The size of a thread's stack, as for the threads of the runtime.
 const STACK_BYTES: usize = 2 << 20;
 
 /// Runs a future whose polls take long. Each poll acquires one of `permits`, releases it at its end, and runs on a new

@@ -41,7 +41,7 @@ impl Reconcile for FlowSchemaStatus {
 }
 
 impl FlowSchemaStatus {
-    /// Of the FlowSchemas of a registry.
+    /// Creates the controller for the FlowSchemas of a registry.
     pub fn new(registry: Arc<Registry>) -> FlowSchemaStatus {
         FlowSchemaStatus { registry }
     }
@@ -68,7 +68,7 @@ impl FlowSchemaStatus {
         due
     }
 
-    /// Writes the conditions that have changed. Whether one could not be written.
+    /// Writes the conditions that have changed. Returns whether one could not be written.
     async fn reconcile_all(&self) -> bool {
         let mut retry = false;
         for (name, condition) in self.due() {

@@ -261,7 +261,7 @@ fn quantiles(took: &mut [Duration]) -> String {
     format!("p50 {:?} p99 {:?} max {:?}", at(0.5), at(0.99), at(1.0))
 }
 
-/// Resident memory in KiB, from Linux's own accounts.
+/// Returns the resident memory in KiB, as Linux reports it.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

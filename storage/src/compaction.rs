@@ -37,7 +37,7 @@ impl CompactionQueue {
         self.entries.len() >= BATCH || self.bytes >= DUE_BYTES
     }
 
-    /// Returns the next entries to delete.
+    /// Returns the next batch of entries to delete.
     pub fn batch(&self) -> Vec<EntryId> {
         let mut bytes = 0;
         let fits = |(_, size): &&(EntryId, usize)| {

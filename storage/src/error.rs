@@ -21,10 +21,10 @@ pub struct Future {
 /// The reasons for which the state at a revision cannot be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
-    /// It is below the compact revision.
+    /// The revision is below the compact revision.
     #[error(transparent)]
     Compacted(#[from] Compacted),
-    /// It is above the newest.
+    /// The revision is above the newest one.
     #[error(transparent)]
     Future(#[from] Future),
 }

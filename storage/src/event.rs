@@ -49,7 +49,8 @@ impl<I: Index> Event<I> {
         EntryId { revision: self.revision, index: self.index }
     }
 
-    /// This event's frame, encoded by `make` for the first who asks and shared with the others.
+    /// Returns this event's frame. `make` encodes it for the first caller, and it is shared with
+    /// the others.
     ///
     /// There is one frame to an event: a watcher that shows the event otherwise (a selection it enters or leaves, another
     /// representation) makes its own.

@@ -19,7 +19,7 @@ use crate::Revision;
 /// The watchers that wait for events, and those that have yet to handle some.
 pub(crate) struct Followers {
     followers: Mutex<Vec<Weak<Follower>>>,
-    /// Notified when one of them has handled what it had, if anybody observes that.
+    /// Notified when a watcher has handled the events that it had, if there are observers.
     handled: Notify,
     observers: AtomicUsize,
     began: Instant,
@@ -48,7 +48,7 @@ pub(crate) struct Follower {
 pub struct WatcherName {
     /// The name.
     pub name: Arc<str>,
-    /// Whether the events go to somebody outside of the process's own work, who handles them when he likes.
+    /// Whether the events leave this process, so that it cannot know when they are handled.
     pub is_external: bool,
 }
 
@@ -95,7 +95,7 @@ impl Followers {
         }
     }
 
-    /// Waits until a follower has handled what it had.
+    /// Waits until a follower has handled the events that it had.
     pub async fn handled(&self) {
         self.observers.fetch_add(1, Ordering::SeqCst);
         let _observation = Observation(&self.observers);
@@ -114,10 +114,10 @@ impl Followers {
         self.began.elapsed().saturating_sub(published)
     }
 
-    /// Whether any of them has yet to handle events.
+    /// Returns `true` if any watcher has events that it has not handled yet.
     ///
-    /// - `is_included`: whether a watcher with this name counts
-    /// - `has_events`: whether a bucket has events after a revision
+    /// - `is_included`: whether a watcher with this name counts.
+    /// - `has_events`: whether a bucket has events after a revision.
     pub fn has_unfollowed(
         &self,
         is_included: impl Fn(Option<&WatcherName>) -> bool,

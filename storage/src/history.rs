@@ -159,7 +159,7 @@ impl<I: Index> Timeline<I> {
     }
 }
 
-/// Returns the bytes that are held for this event's sake: those of the version it superseded.
+/// Returns the bytes that are held because of this event: those of the version that it superseded.
 fn cost<I: Index>(event: &Event<I>) -> usize {
     EVENT_OVERHEAD + event.before.as_ref().map_or(0, |object| object.bytes.len())
 }

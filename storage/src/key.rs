@@ -13,12 +13,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns a key, of the names as they are: neither is checked or normalised.
+    /// Creates a key of a bucket and a name, which are neither checked nor normalized.
     pub fn new(bucket: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
         Key { bucket: bucket.into(), name: name.into() }
     }
 
-    /// Returns the bucket: one resource's keyspace.
+    /// Returns the bucket, which is the keyspace of one resource.
     pub fn bucket(&self) -> &Arc<str> {
         &self.bucket
     }

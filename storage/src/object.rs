@@ -24,7 +24,7 @@ pub struct Object<I: Index> {
 /// The memory of an object in bytes, in addition to its stored bytes and its name.
 const OVERHEAD: u64 = 256;
 
-/// Returns the memory that an object of `bytes` stored bytes takes in the store.
+/// Returns the memory in bytes that an object with `bytes` stored bytes takes in the store.
 pub(crate) fn cost(key: &Key, bytes: usize) -> u64 {
     u64::try_from(bytes + key.name().len()).unwrap_or(u64::MAX).saturating_add(OVERHEAD)
 }
@@ -44,19 +44,19 @@ impl<I: Index> Object<I> {
         Object { key, created, revision, bytes, meta, index, stamp: u32::try_from(stamp).unwrap_or(u32::MAX) }
     }
 
-    /// Returns the id of the log entry with this version.
+    /// Returns the ID of the log entry with this version.
     pub(crate) fn entry_id(&self) -> EntryId {
         EntryId { revision: self.revision, index: self.index }
     }
 
-    /// Returns the bytes to serve where this version is shown at another revision, such as that of
-    /// its deletion.
+    /// Returns the bytes to serve if this version is shown at another revision, such as that of its
+    /// deletion.
     pub fn restamped(&self, revision: Revision) -> Bytes {
         stamped(self.stored(), revision)
     }
 
-    /// Returns the bytes that the object takes in the store: its own, its name's, and those of its
-    /// places in the lists.
+    /// Returns the memory in bytes that the object takes in the store: its bytes, its name, and its
+    /// entries in the store's maps.
     pub fn cost(&self) -> u64 {
         cost(&self.key, self.bytes.len())
     }

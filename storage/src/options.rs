@@ -2,7 +2,7 @@
 
 use crate::{History, Limits};
 
-/// The behaviour of a store.
+/// The behavior of a store.
 #[derive(Default)]
 pub struct Options {
     /// The amount of history that is kept.

@@ -73,7 +73,7 @@ impl<I: Index> Shared<I> {
         self.failed.subscribe()
     }
 
-    /// Shows readers a new state, then wakes who waits for what is new in it.
+    /// Publishes a new state to readers, then wakes those who wait for its changes.
     pub fn publish(&self, state: State<I>, changed: impl Iterator<Item = Arc<str>>) {
         let newest = state.revision();
         let mut changed = changed.peekable();

@@ -36,7 +36,7 @@ struct Handle<I: Index> {
     /// The thread of the forks of a store that is none.
     forks: OnceLock<SharedThread>,
     limits: Limits,
-    /// Of a log that others write, too.
+    /// The linearizer of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
     /// The free capacity of the queue of writes, in units of [`QUEUE_UNIT`].
     queue: Arc<Semaphore>,
@@ -57,7 +57,7 @@ impl<I: Index> Store<I> {
         Store::open_with_authors(log, index, options, &|_| None)
     }
 
-    /// Opens a log of which the authors of changes are known.
+    /// Opens a log whose changes have known authors.
     ///
     /// - `authors`: returns the author of the changes at a revision
     ///
@@ -86,8 +86,9 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer, queue })))
     }
 
-    /// A store of its own, in memory, that begins with all that this one has at its newest revision: objects, revisions and history. They
-    /// are shared until they are replaced or forgotten; what is written in one store is never seen in the other.
+    /// Creates another store, in memory, that begins with everything that this one has at its
+    /// newest revision: objects, revisions and history. Both share it until it is replaced or
+    /// dropped; a write to one store is never visible in the other.
     ///
     /// - `index`: reads values as the index of this store does.
     ///
@@ -113,7 +114,7 @@ impl<I: Index> Store<I> {
         &self.0.shared.index
     }
 
-    /// Everything, as of the newest revision.
+    /// Returns a snapshot of everything at the newest revision.
     pub fn snapshot(&self) -> Snapshot<I> {
         Snapshot(self.0.shared.state())
     }
@@ -128,13 +129,14 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().last_change(bucket)
     }
 
-    /// The revision of the first event of a bucket after a revision; None if there is none, or it is forgotten.
+    /// Returns the revision of the first event of a bucket after a revision; None if there is no
+    /// such event, or history no longer has it.
     pub fn first_event_after(&self, bucket: &str, after: Revision) -> Option<Revision> {
         self.0.shared.peek().events_after(bucket, after).ok()?.next().map(|event| event.revision)
     }
 
-    /// Returns the number of entries of other writers that could not be read since the store was opened. The entries that are
-    /// unreadable now are in [`Snapshot::quarantined`].
+    /// Returns the number of entries of other writers that could not be read since the store was
+    /// opened. [`Snapshot::quarantined`] has the entries that are unreadable at present.
     pub fn quarantined_total(&self) -> u64 {
         self.snapshot().quarantined_total()
     }
@@ -144,7 +146,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().revision()
     }
 
-    /// One bucket exactly as it was at a revision, rebuilt from the newest state and the events since.
+    /// Returns one bucket exactly as it was at a revision, rebuilt from the newest state and the
+    /// events since.
     ///
     /// # Errors
     /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest
@@ -174,13 +177,13 @@ impl<I: Index> Store<I> {
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
-    /// The watchers that wait for events, and have yet to handle some that are there.
+    /// The watchers that wait for events, and have events that they have not handled yet.
     pub fn unfollowed(&self) -> Vec<Unfollowed> {
         let state = self.0.shared.state();
         self.0.shared.followers.unfollowed(|bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// Whether any watcher that waits for events has yet to handle some that are there.
+    /// Returns `true` if any watcher that waits for events has events that it has not handled yet.
     pub fn has_unfollowed(&self) -> bool {
         let state = self.0.shared.state();
         self.0
@@ -189,19 +192,21 @@ impl<I: Index> Store<I> {
             .has_unfollowed(|_| true, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// The same for watchers that are not external.
+    /// Returns `true` if [`has_unfollowed`](Self::has_unfollowed) holds for a watcher that is not
+    /// external.
     pub fn has_unfollowed_own(&self) -> bool {
         let state = self.0.shared.state();
         let is_own = |name: Option<&WatcherName>| name.is_none_or(|name| !name.is_external);
         self.0.shared.followers.has_unfollowed(is_own, |bucket, after| state.has_events_after(bucket, after))
     }
 
-    /// Whether anything was written after a revision but in one bucket, as far as history knows.
+    /// Returns `true` if history has changes after a revision in any bucket other than this one.
     pub fn has_changed_outside(&self, bucket: &str, after: Revision) -> bool {
         self.0.shared.peek().has_events_outside(bucket, after)
     }
 
-    /// Waits until a watcher has handled the events that it had. One that does so before this is polled is not waited for.
+    /// Waits until some watcher has handled the events that it had. It does not count a watcher
+    /// that does so before the first poll.
     pub async fn followed(&self) {
         self.0.shared.followers.handled().await;
     }
@@ -240,8 +245,8 @@ impl<I: Index> Store<I> {
         Ok(self.wait_for(committed, deadline).await?)
     }
 
-    /// Whether other processes have stores on the same log, so that this one shows only after
-    /// [`linearize`](Self::linearize) what they committed.
+    /// Returns `true` if other processes may write to the same log. What they have committed is
+    /// visible for certain only after [`linearize`](Self::linearize).
     pub fn has_other_writers(&self) -> bool {
         self.0.linearizer.is_some()
     }
@@ -270,7 +275,7 @@ impl<I: Index> Store<I> {
         self.commit_by(writes, None).await
     }
 
-    /// The same, with an author, whom the events name.
+    /// Commits like [`commit`](Self::commit), with an author that the events name.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -323,7 +328,7 @@ impl<I: Index> Store<I> {
         })
     }
 
-    /// Has all further events observed. Returns the state that they begin with.
+    /// Starts the observation of all further events. Returns the state before the first of them.
     ///
     /// # Errors
     /// [`StoreError::Closed`], or [`StoreError::Failed`] once the log failed.
@@ -353,7 +358,7 @@ impl<I: Index> Store<I> {
         answer.await.map_err(|_| self.0.closed_error())?
     }
 
-    /// Can the store still take writes?
+    /// Returns an error if the store can no longer accept writes.
     ///
     /// # Errors
     /// [`StoreError::Failed`] for good once the log failed.
@@ -361,7 +366,7 @@ impl<I: Index> Store<I> {
         self.0.shared.health()
     }
 
-    /// Can the store take all writes?
+    /// Returns an error if the store cannot accept all writes.
     ///
     /// # Errors
     /// As [`health`](Self::health), [`StoreError::NoSpace`] while the disk is full and only deletions are taken, and
@@ -431,7 +436,7 @@ impl<I: Index> Handle<I> {
         Ok(self.forks.get_or_init(|| started).clone())
     }
 
-    /// Refuses what is too large to be stored.
+    /// Rejects values that are too large to be stored.
     fn check_size(&self, bytes: usize, key: &Key, stored: &Bytes) -> Result<(), StoreError> {
         let counted = [(bytes, self.limits.request_bytes), (stored.len(), MAX_STORED_BYTES)];
         match counted.into_iter().find(|(bytes, limit)| bytes > limit) {
@@ -450,7 +455,7 @@ impl<I: Index> Handle<I> {
         self.queue.clone().acquire_many_owned(units).await.map_err(|_| StoreError::Closed)
     }
 
-    /// Why the sequencer does not reply.
+    /// Returns the reason why the sequencer does not reply.
     fn closed_error(&self) -> StoreError {
         self.shared.health().err().unwrap_or(StoreError::Closed)
     }

@@ -34,7 +34,7 @@ pub enum Expect {
 pub enum CommitOutcome<I: Index> {
     /// All of it is done, at one revision: one event a write, in the order of the writes.
     Done(Vec<Arc<Event<I>>>),
-    /// Nothing of it is done, because a write did not find what it expected.
+    /// Nothing of the transaction was done, because a write did not find what it expected.
     Conflict {
         /// The index of the first such write.
         index: usize,

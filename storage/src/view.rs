@@ -51,12 +51,12 @@ pub(crate) struct Bucket<I: Index> {
 }
 
 impl<I: Index> Snapshot<I> {
-    /// Returns the revision of the state that this is.
+    /// Returns the revision of the snapshot.
     pub fn revision(&self) -> Revision {
         self.0.revision
     }
 
-    /// Returns the live object of a key.
+    /// Returns the live object with a key.
     pub fn get(&self, key: &Key) -> Option<&Arc<Object<I>>> {
         self.0.get(key)
     }
@@ -102,12 +102,12 @@ impl<I: Index> Snapshot<I> {
 }
 
 impl<I: Index> BucketSnapshot<I> {
-    /// Returns the revision of the state that this is.
+    /// Returns the revision of the snapshot.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// Returns the live object of a name.
+    /// Returns the live object with a name.
     pub fn get(&self, name: &str) -> Option<&Arc<Object<I>>> {
         self.objects.get(name)
     }
@@ -229,12 +229,12 @@ impl<I: Index> State<I> {
         newest.unwrap_or_default().max(bucket.compact_revision.revision())
     }
 
-    /// Returns the unreadable entry that is the newest one of a key.
+    /// Returns the newest entry of a key, if it is unreadable.
     pub fn quarantined(&self, key: &Key) -> Option<&Arc<UnreadableEntry>> {
         self.quarantine.entries.get(key)
     }
 
-    /// Returns the changes of a bucket after a revision, oldest first; none is missing.
+    /// Returns all changes of a bucket after a revision, oldest first.
     pub fn events_after(
         &self,
         bucket: &str,
@@ -256,13 +256,14 @@ impl<I: Index> State<I> {
         bucket.and_then(|bucket| bucket.events.get_max()).is_some_and(|(id, _)| id.revision > after)
     }
 
-    /// Returns whether history has events after a revision of any bucket but one.
+    /// Returns whether history has events after a revision in any bucket other than this one.
     pub fn has_events_outside(&self, bucket: &str, after: Revision) -> bool {
         let others = self.buckets.keys().filter(|name| ***name != *bucket);
         others.into_iter().any(|name| self.has_events_after(name, after))
     }
 
-    /// Returns the bucket as it was at a revision, and how many events had to be undone for it.
+    /// Returns the bucket as it was at a revision, and the number of events that had to be undone
+    /// for that.
     pub fn bucket_at(&self, bucket: &str, at: Revision) -> Result<(BucketSnapshot<I>, usize), RevisionError> {
         if at > self.revision {
             return Err(Future { asked: at, newest: self.revision }.into());
@@ -283,7 +284,7 @@ impl<I: Index> State<I> {
         Ok((BucketSnapshot { revision: at, objects }, undone))
     }
 
-    /// Returns the same key in the memory that objects share already.
+    /// Returns an equal key that shares the memory of the stored keys.
     pub fn intern(&self, key: Key) -> Key {
         let Some((name, bucket)) = self.buckets.get_key_value(&**key.bucket()) else { return key };
         match bucket.objects.get(&**key.name()) {

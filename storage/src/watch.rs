@@ -80,7 +80,7 @@ impl<I: Index> Watcher<I> {
         }
     }
 
-    /// The events there are already, none included.
+    /// Returns the events that exist already, which may be none.
     ///
     /// # Errors
     /// As [`next`](Self::next).

@@ -45,12 +45,13 @@ fn open(dir: &Path, durability: &str) -> Store<Suffixed> {
     Store::open(Box::new(log), Suffixed, Options { history, ..Options::default() }).unwrap()
 }
 
-/// Returns the two keys of a writer: they are always written together.
+/// Returns the two keys of a writer, which are always written together.
 fn keys(writer: usize) -> [Key; 2] {
     ["left", "right"].map(|bucket| Key::new(bucket, format!("writer-{writer}")))
 }
 
-/// Returns a writer's step. Each fifth deletes; some values are larger than a row of the log.
+/// Returns the writes of a writer's step. Each fifth step deletes; some values are larger than a
+/// row of the log.
 fn step(writer: usize, step: u64) -> Vec<Write> {
     let size = if step.is_multiple_of(13) { 30_000 } else { 500 };
     let write = |key| match step % 5 {
@@ -67,13 +68,13 @@ fn shown_step(store: &Store<Suffixed>, writer: usize) -> Option<u64> {
     left
 }
 
-/// Returns the step that the keys show after `step`; None if that step deletes them.
+/// Returns the step that the two keys show after `step`; None if that step deletes them.
 fn after(step: u64) -> Option<u64> {
     (step % 5 != 4).then_some(step)
 }
 
-/// Not a test: the process that is killed. Prints `writer step revision` for each step that was
-/// acknowledged.
+/// Runs as the process that is killed, and is not a test. It prints `writer step revision` for each
+/// step that was acknowledged.
 #[test]
 #[ignore = "run by the tests below"]
 fn write_until_killed() {

@@ -152,7 +152,7 @@ impl Model {
         }
     }
 
-    /// Returns the next events of a watch, which moves on.
+    /// Returns the next events of a watch, and advances the watch.
     fn read(&mut self, watch: usize) -> Result<Vec<String>, Compacted> {
         let (bucket, seen) = self.watches[watch];
         self.admit(seen)?;

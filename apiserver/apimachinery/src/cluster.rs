@@ -9,9 +9,9 @@ use crate::names::GroupResource;
 /// `status.phase` of a Namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespacePhase {
-    /// It takes new objects. Also the phase of a namespace with no phase in its status.
+    /// The namespace accepts new objects. A namespace without a phase in its status is active, too.
     Active,
-    /// It is being deleted, and takes no new objects.
+    /// The namespace is being deleted, and accepts no new objects.
     Terminating,
 }
 
@@ -49,7 +49,7 @@ pub trait Cluster: Sync {
         Ok(object.and_then(|object| object["metadata"]["labels"][label].as_str().map(str::to_owned)))
     }
 
-    /// All objects of a resource in one namespace, or with `""` in all namespaces.
+    /// Returns all objects of a resource in one namespace, or with `""` in all namespaces.
     ///
     /// # Errors
     /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
@@ -79,8 +79,9 @@ pub trait Cluster: Sync {
         None
     }
 
-    /// Whether a namespace exists, and its phase. Called on every write of a namespaced object: implementations that know the
-    /// phase without parsing the object should.
+    /// Returns the phase of a namespace; None if it does not exist. It is called on every write of
+    /// a namespaced object: implementations that know the phase without parsing the object should
+    /// override it.
     ///
     /// # Errors
     /// As [`Cluster::get`].

@@ -191,7 +191,7 @@ impl Status {
 }
 
 impl Error {
-    /// Returns a 400 with this message.
+    /// Returns a 400 error with this message.
     pub fn bad_request(message: impl Into<String>) -> Error {
         Error::BadRequest(message.into())
     }
@@ -207,7 +207,8 @@ impl Error {
         }))
     }
 
-    /// Returns a 429: the limits of the client or of the server are reached for the moment.
+    /// Returns a 429 error, for a limit of the client or of the server that is reached at the
+    /// moment.
     pub fn too_many_requests() -> Error {
         Error::TooManyRequests {
             message: "Too many requests, please try again later.".to_owned(),
@@ -216,18 +217,18 @@ impl Error {
         }
     }
 
-    /// Returns a 404 for an object.
+    /// Returns a 404 error for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Error {
         Error::NotFound { resource: resource.clone(), name: name.to_owned() }
     }
 
-    /// Returns a 422 for an object that breaks the rules of its kind.
+    /// Returns a 422 error for an object that breaks the rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
         Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
     }
 
-    /// Returns a 403 for an object; `name` may be empty. The message is `RES "NAME" is forbidden:
-    /// DETAIL`.
+    /// Returns a 403 error for an object; `name` may be empty. The message is `RES "NAME" is
+    /// forbidden: DETAIL`.
     pub fn forbidden(resource: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Forbidden {
             resource: Some(resource.clone()),
@@ -237,13 +238,13 @@ impl Error {
         }
     }
 
-    /// Returns a 409 for an object. The message is `Operation cannot be fulfilled on WHAT "NAME":
-    /// DETAIL`.
+    /// Returns a 409 error for an object. The message is `Operation cannot be fulfilled on WHAT
+    /// "NAME": DETAIL`.
     pub fn conflict(what: &GroupResource, name: &str, detail: impl Into<String>) -> Error {
         Error::Conflict { what: what.clone(), name: name.to_owned(), detail: detail.into() }
     }
 
-    /// Returns a 409 for an object that has changed since the client read it.
+    /// Returns a 409 error for an object that has changed since the client read it.
     pub fn modified(what: &GroupResource, name: &str) -> Error {
         Error::conflict(
             what,

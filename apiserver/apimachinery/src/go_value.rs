@@ -70,8 +70,8 @@ fn number(f: &mut Formatter<'_>, number: &Number) -> fmt::Result {
     }
 }
 
-/// The type of a decoded JSON value as Go's `%T` prints it through `%s`; null has none and prints
-/// `%!s(<nil>)`.
+/// Returns the type of a decoded JSON value as Go's `%T` prints it through `%s`; null has no type
+/// and prints `%!s(<nil>)`.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",

@@ -13,35 +13,35 @@ pub trait ObjectMeta {
     fn meta_str(&self, member: &str) -> &str {
         self.meta(member).and_then(Value::as_str).unwrap_or("")
     }
-    /// `metadata.name`, `""` where it is missing.
+    /// Returns `metadata.name`; `""` if it is missing.
     fn name(&self) -> &str {
         self.meta_str("name")
     }
-    /// `metadata.namespace`, `""` where it is missing, as in objects of the cluster.
+    /// Returns `metadata.namespace`; `""` if it is missing, as in cluster-scoped objects.
     fn namespace(&self) -> &str {
         self.meta_str("namespace")
     }
-    /// `metadata.uid`, `""` where it is missing.
+    /// Returns `metadata.uid`; `""` if it is missing.
     fn uid(&self) -> &str {
         self.meta_str("uid")
     }
-    /// `metadata.resourceVersion`, `""` where it is missing.
+    /// Returns `metadata.resourceVersion`; `""` if it is missing.
     fn resource_version(&self) -> &str {
         self.meta_str("resourceVersion")
     }
-    /// `metadata.generation`, 0 where it is missing.
+    /// Returns `metadata.generation`; 0 if it is missing.
     fn generation(&self) -> i64 {
         self.meta("generation").and_then(Value::as_i64).unwrap_or(0)
     }
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// Returns `true` if `metadata.deletionTimestamp` is set.
     fn is_terminating(&self) -> bool {
         self.meta("deletionTimestamp").is_some()
     }
-    /// `metadata.deletionGracePeriodSeconds`, if it is set.
+    /// Returns `metadata.deletionGracePeriodSeconds`; None if it is not set.
     fn grace_period(&self) -> Option<i64> {
         self.meta("deletionGracePeriodSeconds").and_then(Value::as_i64)
     }
-    /// `metadata.finalizers`, in their order; what is no string is left out.
+    /// Returns `metadata.finalizers`, in their order. Items that are not strings are omitted.
     fn finalizers(&self) -> Vec<&str> {
         let list = self.meta("finalizers").and_then(Value::as_array);
         list.map_or(vec![], |l| l.iter().filter_map(Value::as_str).collect())

@@ -4,17 +4,17 @@ use serde_json::Value;
 
 use crate::conditions;
 
-/// Whether a pod has ended: its phase is `Succeeded` or `Failed`.
+/// Returns `true` if a pod has ended: its phase is `Succeeded` or `Failed`.
 pub fn is_terminal(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// Whether a pod has the condition `Ready`.
+/// Returns `true` if a pod has the condition `Ready`.
 pub fn is_ready(pod: &Value) -> bool {
     conditions::is_true(&pod["status"], "Ready")
 }
 
-/// Whether an init container is a sidecar: it keeps running beside the app containers.
+/// Returns `true` if an init container is a sidecar: it keeps running beside the app containers.
 pub fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }

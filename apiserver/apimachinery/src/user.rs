@@ -40,7 +40,7 @@ impl UserInfo {
         }
     }
 
-    /// Whether the user is a member of a group.
+    /// Returns `true` if the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
@@ -60,7 +60,7 @@ impl UserInfo {
         self
     }
 
-    /// `authentication.k8s.io/v1 UserInfo`.
+    /// Returns the user as `UserInfo` of `authentication.k8s.io/v1`.
     pub fn to_value(&self) -> Value {
         let mut value = Map::new();
         for (key, text) in [("username", &self.name), ("uid", &self.uid)] {

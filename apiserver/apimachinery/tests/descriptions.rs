@@ -43,7 +43,8 @@ fn the_descriptions_are_fresh() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the directory of the crate's sources: in cargo's registry, vendored, or patched.
+/// Returns the source directory of the crate k8s-openapi: in cargo's registry, vendored, or
+/// patched.
 fn k8s_openapi() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version=1", "--offline", "--filter-platform", "host-tuple"])
@@ -100,7 +101,7 @@ fn read(source: &str) -> Option<(String, BTreeMap<String, String>)> {
     Some((name, fields))
 }
 
-/// Returns the value of the string literal that the code begins with.
+/// Returns the value of the string literal with which the code begins.
 fn literal(code: &str) -> Option<String> {
     let mut chars = code.strip_prefix('"')?.chars();
     let mut text = String::new();

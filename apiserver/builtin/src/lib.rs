@@ -30,10 +30,10 @@ use forwarding::ForwardAccess;
 
 static ACTIONS: [&[ActionDeclaration]; 3] = [&reviews::ACTIONS, &pods::ACTIONS, &tokens::ACTIONS];
 
-/// The parts of a server that the generic one leaves to those who know the kinds.
+/// Returns the parts of a server that depend on the built-in kinds.
 ///
-/// - `profile`: the behavior of simulated pods, of which the logs follow
-/// - `access`: the addresses that their ports may lead to
+/// - `profile`: the behavior of simulated pods, which also determines their logs.
+/// - `access`: the addresses to which their ports may lead.
 pub fn extensions(profile: Profile, access: Arc<ForwardAccess>) -> Extensions {
     let connect = Some(pods::connect(profile, access));
     // Rules are compared with all that their author may do.

@@ -105,7 +105,8 @@ fn shown_form(line: &Value, object: Value) -> Value {
     if is_new_event(line) { super::core::event::to_events(object) } else { object }
 }
 
-/// Without zero values: whether they are printed is decided by the codec, not by the strategies.
+/// Returns a value without its zero values. The codec, not a strategy, decides whether they are
+/// printed.
 fn pruned(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -128,7 +129,8 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Without the fields that differ by case and time, and those that the pipeline sets, not the strategy.
+/// Returns an object without the fields that differ by case and time, and without those that the
+/// pipeline sets rather than the strategy.
 fn comparable(object: &Value, behaviour: &Behaviour) -> Value {
     let mut object = pruned(object);
     for place in ["/status/lastPhaseTransitionTime", "/metadata/name", "/metadata/namespace"] {

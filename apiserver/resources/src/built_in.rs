@@ -16,7 +16,7 @@ const USUAL: MetadataValidation = MetadataValidation::USUAL;
 const GENERIC: MetadataValidation = MetadataValidation::GENERIC;
 const NOTHING: MetadataValidation = MetadataValidation::NOTHING;
 
-/// The behaviour of a built-in kind; a kind without an entry has the usual one.
+/// The behavior of a built-in kind; a kind without an entry has the default one.
 pub fn behaviour(group: &str, kind: &str) -> Behaviour {
     match (group, kind) {
         ("", "Binding") => Behaviour::of(core::BindingStrategy),

@@ -32,7 +32,8 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// Returns the options for an update of the old spec.
+    /// Returns the options for an update of the spec `old`. An update may keep what is invalid in
+    /// the old spec already.
     pub fn after(old: &Field<'_>) -> ClaimOptions {
         let mut found = Errors::new();
         labels::validate_label_selector(&old.get("selector"), SelectorOptions::default(), &mut found);

@@ -2,8 +2,8 @@
 //!
 //! A corpus is recorded by sending objects with `dryRun=All`. It has a `base` for each kind; a case
 //! is a merge patch on it, and either the causes of the rejection or the accepted object, itself a
-//! patch on the base's `want`. Uids are `UID`, names `n`. Empty objects and lists are not compared:
-//! whether they are written is decided by the codec.
+//! patch on the base's `want`. Uids are `UID`, names `n`. Empty objects and lists are not compared,
+//! because the codec decides whether they are written.
 
 use coracle_apimachinery::codec;
 use coracle_apimachinery::features::FeatureGates;
@@ -130,7 +130,7 @@ fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors =
         validate::status_update(&new, &old, &kind.behaviour, kind.namespaced, &Meter::new(Limits::REQUEST));
-    // An accepted status is stored as it is; nothing of it is compared.
+    // An accepted status is stored without changes, so that there is nothing to compare.
     outcome(&json!({}), &errors, Vec::new())
 }
 
@@ -162,7 +162,7 @@ fn outcome(object: &Value, errors: &Errors, warnings: Vec<String>) -> Value {
     json!({"object": pruned(object), "generation": generation, "warnings": warnings})
 }
 
-/// Without empty values, at any depth.
+/// Returns a value without empty values, at any depth.
 fn pruned(value: Value) -> Value {
     let empty = |value: &Value| {
         value.is_null()

@@ -1,4 +1,5 @@
-//! The built-in resources: names, scopes, verbs and types from the schema table, behaviour from the table of kinds.
+//! The built-in resources: names, scopes, verbs and types from the schema table, behavior from the
+//! table of kinds.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +19,8 @@ pub fn built_in() -> ResourceTable {
     ResourceTable::new(groups.map(|known| group(known, resources())).collect())
 }
 
-/// A group that is served only while something provides it; None if there is none of that name.
+/// Returns a group that is served only while some object provides it; None if there is no such
+/// group of that name.
 fn extension_group(name: &str) -> Option<Group> {
     let known = schema().groups().iter().find(|group| group.is_extension && group.name == name)?;
     Some(group(known, resources()))
@@ -92,7 +94,7 @@ fn texts(list: &[&'static str]) -> Vec<Text> {
     list.iter().map(|text| Text::from(*text)).collect()
 }
 
-/// None for one that does nothing here.
+/// Returns the subresource; None if it has no function in this server.
 fn subresource(subresource: &'static schema::Subresource) -> Option<Subresource> {
     Some(Subresource {
         name: subresource.name.into(),

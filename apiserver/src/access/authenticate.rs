@@ -34,7 +34,8 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// Namespace and name, if this is the user name of a service account.
+/// Returns namespace and name of a service account; None if the user name is not that of a service
+/// account.
 pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
     let (namespace, name) = username.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     (dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty()).then_some((namespace, name))
@@ -42,7 +43,7 @@ pub fn split_service_account_username(username: &str) -> Option<(&str, &str)> {
 
 /// An authenticator of bearer tokens, such as the token file or service account tokens.
 pub trait TokenAuthenticator: Send + Sync {
-    /// Returns the user of a token, if the token is intended for one of the audiences.
+    /// Authenticates the user of a token, which must be intended for one of the audiences.
     fn authenticate(&self, token: &str, audiences: &[String]) -> TokenOutcome;
 }
 
@@ -65,8 +66,9 @@ pub enum TokenOutcome {
 /// An authenticator of requests that have neither a client certificate nor a bearer token, such as those of a page with a
 /// cookie.
 pub trait RequestAuthenticator: Send + Sync {
-    /// Returns the user of a request; None if it is not of this authenticator's kind. It sees the whole head: a user that
-    /// it returns may be meant for some paths and methods alone.
+    /// Returns the user of a request; None if the request has no credentials for this
+    /// authenticator. It gets the whole head of the request, because a user may be valid for some
+    /// paths and methods only.
     fn authenticate(&self, request: &Parts) -> Option<Arc<UserInfo>>;
 }
 
@@ -99,7 +101,8 @@ impl Authenticator {
         self
     }
 
-    /// Whether requests without credentials are served as those of the anonymous user (`--anonymous-auth`), as by default.
+    /// Sets whether requests without credentials are served as the anonymous user
+    /// (`--anonymous-auth`). The default is `true`.
     pub fn with_anonymous(mut self, is_allowed: bool) -> Authenticator {
         self.allows_anonymous = is_allowed;
         self
@@ -183,7 +186,8 @@ pub fn own_audiences() -> [String; 1] {
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =
     LazyLock::new(|| Arc::new(UserInfo::new(ANONYMOUS, &[UNAUTHENTICATED])));
 
-/// The token of an `Authorization: Bearer TOKEN` header. An empty token and any other scheme count as none.
+/// Returns the token of an `Authorization: Bearer TOKEN` header; None for an empty token or another
+/// scheme.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?.trim();
     let mut parts = value.splitn(3, ' ');

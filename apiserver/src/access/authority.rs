@@ -54,7 +54,7 @@ pub struct Pair {
     pub key_pem: String,
 }
 
-/// Why there are no certificates; one line for the operator.
+/// The reason why there are no certificates: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read or written.
@@ -267,7 +267,8 @@ impl CertificateAuthority {
         Ok(Pair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }
 
-    /// Whether a stored pair matches what would be issued now, and is valid for long enough.
+    /// Returns `true` if a stored pair matches what would be issued now, and is valid for long
+    /// enough.
     pub(super) fn is_current(&self, pair: &Pair, leaf: &Leaf, now: SystemTime) -> bool {
         let Ok(der) = CertificateDer::from_pem_slice(pair.certificate_pem.as_bytes()) else { return false };
         let Ok(ca_der) = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()) else {
@@ -283,7 +284,7 @@ impl CertificateAuthority {
     }
 }
 
-/// A time before another one, but none that some clients cannot parse.
+/// Returns a time before another one, but not one that some clients cannot parse.
 fn backdated(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_sub(by).map_or(UNIX_EPOCH, |earlier| earlier.max(UNIX_EPOCH))
 }

@@ -173,7 +173,7 @@ impl Authorizer {
     }
 }
 
-/// Several errors as one text: one as it is, several as `[a, b]`, each once.
+/// Joins errors to one text: a single error as it is, several as `[a, b]`, without duplicates.
 pub fn aggregate<T: ToString>(errors: &[T]) -> String {
     let mut seen = HashSet::new();
     let texts = errors.iter().map(T::to_string).filter(|text| seen.insert(text.clone()));

@@ -22,7 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::authority::CertificateAuthority;
 use super::der;
 
-/// Why a request is not signed.
+/// The reason why a request is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// The request is not signed by its own key.

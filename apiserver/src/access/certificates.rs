@@ -45,7 +45,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Returns a new authority and its certificates, in memory only. `names` are additional names
+    /// Creates a new authority and its certificates, in memory only. `names` are additional names
     /// and addresses of the server.
     pub fn ephemeral(names: &[String], clock: &Clock) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
@@ -217,7 +217,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     fs::read(path).map_err(|source| CertificateError::Io { path: path.to_owned(), source })
 }
 
-/// Returns the certificates in the PEM text of a file; at least one.
+/// Returns the certificates in the PEM text of a file. A file without certificates is an error.
 fn certificates_of(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let unusable = |why: String| CertificateError::Unusable { path: path.to_owned(), why };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
@@ -255,7 +255,8 @@ mod tests {
         Certificates::in_folder(folder, &names, &at(now))
     }
 
-    /// Returns whether authority, server and administrator are the same in both.
+    /// Returns whether the certificates of the authority, the server and the administrator are the
+    /// same in both, in this order.
     fn same(a: &Certificates, b: &Certificates) -> (bool, bool, bool) {
         let admin = a.admin.certificate_pem == b.admin.certificate_pem;
         (a.ca_pem == b.ca_pem, a.server.certificate() == b.server.certificate(), admin)

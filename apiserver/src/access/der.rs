@@ -55,7 +55,7 @@ pub fn object_identifier(arcs: &[u64]) -> Vec<u8> {
     tagged(0x06, &content)
 }
 
-/// Seven bits a byte; all but the last have the high bit.
+/// Encodes a number in base 128. All bytes but the last have the high bit.
 fn base128(mut number: u64) -> Vec<u8> {
     let mut bytes = vec![low_bits(number)];
     while number >= 0x80 {
@@ -80,7 +80,7 @@ pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
     tagged(0x03, &[&[0], bytes].concat())
 }
 
-/// A BIT STRING of named bits, of which those in `set` are one.
+/// Encodes a BIT STRING of named bits; those in `set` are one.
 pub fn named_bits(set: impl IntoIterator<Item = u8>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut highest = None;
@@ -98,7 +98,7 @@ pub fn named_bits(set: impl IntoIterator<Item = u8>) -> Vec<u8> {
     tagged(0x03, &[&[unused], bytes.as_slice()].concat())
 }
 
-/// TRUE.
+/// Encodes the boolean TRUE.
 pub fn boolean_true() -> Vec<u8> {
     tagged(0x01, &[0xff])
 }

@@ -153,7 +153,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// kube-apiserver prints the requested user as a Go value.
+/// Returns the requested user as kube-apiserver prints it: in Go's syntax.
 fn go_syntax(user: &UserInfo) -> String {
     let list = |items: &[String]| {
         if items.is_empty() {
@@ -189,7 +189,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// None if the mode does not apply to such a user.
+    /// Impersonates the user in a mode; returns None if the mode does not apply to such a user.
     fn by(&self, mode: Mode) -> Option<Result<Impersonated>> {
         let name = &self.requested_user.name;
         let plain = self.requested_user.uid.is_empty()

@@ -27,7 +27,7 @@ use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 /// The default issuer of the tokens, and their audience unless a request names others.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
 
-/// Why there is no signing key.
+/// The reason why there is no signing key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read or written.
@@ -133,7 +133,7 @@ impl SigningKey {
         self.issuers.first().map_or(ISSUER, String::as_str)
     }
 
-    /// All accepted issuers, which are also the audiences of tokens for this server.
+    /// Returns all accepted issuers, which are also the audiences of tokens for this server.
     pub fn issuers(&self) -> &[String] {
         &self.issuers
     }
@@ -252,7 +252,7 @@ enum Pair {
 }
 
 impl Pair {
-    /// From PKCS#8, or PKCS#1 for RSA.
+    /// Reads a key pair from PKCS#8, or from PKCS#1 for RSA.
     fn read(der: &[u8], random: &SystemRandom) -> Option<Pair> {
         if let Ok(pair) = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, random) {
             return Some(Pair::Ecdsa(pair));

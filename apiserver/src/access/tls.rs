@@ -46,7 +46,7 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Returns the user, if the certificate is valid at this time, in seconds since 1970.
+    /// Returns the user; None if the certificate is not valid at `now`, in seconds since 1970.
     pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
         self.validity.includes(now).then_some(&self.user)
     }
@@ -108,7 +108,8 @@ impl Tls {
     }
 }
 
-/// Returns the user of a trusted certificate: the common name, with the organizations as groups.
+/// Identifies the user of a trusted certificate: the name is the common name, and the groups are
+/// the organizations.
 fn identify(certificate: &CertificateDer<'_>, parsed: &X509Certificate<'_>, validity: Validity) -> Peer {
     let Ok(subject) = Subject::read(parsed.subject()) else { return Peer::Rejected };
     let name = subject.common_name();

@@ -20,7 +20,7 @@ pub struct TokenFile {
     audiences: Vec<String>,
 }
 
-/// Why a token file cannot be used; one line for the operator.
+/// The reason why a token file cannot be used: one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be read.
@@ -132,8 +132,9 @@ impl TokenAuthenticator for TokenFile {
     }
 }
 
-/// Whether a record consists of exactly these columns, each either bare or in quotes. The `csv` crate also reads what Go's
-/// parser rejects: quotes inside a bare column, text after a closing quote, a quote that is never closed.
+/// Returns `true` if a record consists of exactly these columns, each either bare or in quotes. The
+/// `csv` crate also reads what Go's parser rejects: quotes inside a bare column, text after a
+/// closing quote, and a quote that is never closed.
 fn is_well_formed(record: &str, columns: &StringRecord) -> bool {
     let mut rest = record;
     for (index, column) in columns.iter().enumerate() {

@@ -24,13 +24,13 @@ impl Validity {
         Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
     }
 
-    /// Whether the certificate is valid at a time.
+    /// Returns `true` if the certificate is valid at a time.
     pub fn includes(self, now: i64) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// Whether a certificate of ours is to be renewed: it is about to expire, or the clock was set back to before its
-    /// validity.
+    /// Returns `true` if a certificate that this server issued must be renewed, because it expires
+    /// soon, or because the clock was set back to before its validity.
     pub fn is_due(self, now: i64) -> bool {
         now < self.not_before || self.not_after.saturating_sub(now) <= RENEWAL.as_secs() as i64
     }

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Whether a request asks to be upgraded to a WebSocket.
+/// Returns `true` if a request asks to be upgraded to a WebSocket.
 pub fn is_websocket(headers: &HeaderMap) -> bool {
     let upgrade = headers.get(header::UPGRADE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let mut connection = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());

@@ -41,7 +41,7 @@ pub enum OperationOptions<'a> {
 }
 
 impl OperationOptions<'_> {
-    /// Returns whether nothing is to be stored: `dryRun=All`.
+    /// Returns `true` if the request is a dry run (`dryRun=All`), which stores nothing.
     pub fn dry_run(self) -> bool {
         match self {
             OperationOptions::Write(options) => options.dry_run,
@@ -80,7 +80,7 @@ pub struct AdmissionAttributes<'a> {
     pub warnings: &'a Warnings,
     /// The audit event of the request.
     pub audit: &'a AuditContext,
-    /// Whether the mutating pass is to be repeated, and for which webhooks and policies.
+    /// Whether the mutating pass must be repeated, and for which webhooks and policies.
     pub reinvocation: ReinvocationContext,
 }
 
@@ -113,7 +113,8 @@ impl AdmissionAttributes<'_> {
         self.resource.resource == resource && self.resource.group == group
     }
 
-    /// Returns the namespace of the request: a request about a Namespace is one in it.
+    /// Returns the namespace of the request. A request for a Namespace counts as a request in that
+    /// namespace.
     pub fn request_namespace(&self) -> &str {
         match self.namespace {
             "" if self.is_any("", "namespaces") => self.name,
@@ -121,8 +122,8 @@ impl AdmissionAttributes<'_> {
         }
     }
 
-    /// Returns the name in messages: for a create with generateName the generated name, or before
-    /// that the prefix.
+    /// Returns the name of the object for messages. For a create with `generateName` it is the
+    /// generated name, or the prefix if no name has been generated yet.
     pub fn shown_name(&self) -> &str {
         let metadata = &self.object["metadata"];
         let of_object = |field: &str| metadata[field].as_str().filter(|text| !text.is_empty());

@@ -34,12 +34,13 @@ impl AdmissionChain {
         self.quotas = Some(Box::new(quotas));
     }
 
-    /// The quotas in which what is admitted is reserved.
+    /// Returns the quotas in which admitted requests are reserved.
     pub fn quotas(&self) -> Option<&dyn QuotaReserver> {
         self.quotas.as_deref()
     }
 
-    /// Whether an asynchronous plugin handles the request, so that the chain may take long.
+    /// Returns `true` if an asynchronous plugin handles the request, so that the chain may take
+    /// long.
     pub fn waits(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         let waits = |link: &Link| matches!(link, Link::Async(plugin) if plugin.handles(attributes, cluster));
         self.links.iter().any(waits)

@@ -26,7 +26,8 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
 
-/// Why kube-apiserver's own client asks for no object of that name: nothing is sent.
+/// Returns the reason if kube-apiserver's own client refuses to request an object of that name;
+/// then nothing is sent.
 pub fn refused_name(name: &str) -> Option<String> {
     let found = content::path_segment(name);
     match found.as_slice() {

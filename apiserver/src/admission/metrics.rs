@@ -76,7 +76,7 @@ impl Default for AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    /// Returns the metrics, registered.
+    /// Creates the metrics, and registers them.
     pub fn new(registry: &Registry) -> AdmissionMetrics {
         const CONDITION: &[&str] = &["name", "kind", "type", "operation"];
         const VALIDATING: &[&str] = &["policy", "policy_binding", "error_type", "enforcement_action"];

@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 ///
 /// Source: `k8s.io/apiserver/pkg/admission`, `MutationInterface` and `ValidationInterface`.
 pub trait AdmissionPlugin: Send + Sync {
-    /// May change the object, or reject the request.
+    /// Admits the request; it may change the object.
     ///
     /// # Errors
     /// The response to a request that is rejected.
@@ -19,7 +19,7 @@ pub trait AdmissionPlugin: Send + Sync {
         Ok(())
     }
 
-    /// May reject the request, when the object is final and valid.
+    /// Validates the request, once the object is final and valid.
     ///
     /// # Errors
     /// The response to a request that is rejected.
@@ -32,7 +32,7 @@ pub trait AdmissionPlugin: Send + Sync {
 /// A plugin that waits: for another object, or for the response of a webhook. No lock is held meanwhile, so other requests
 /// continue.
 pub trait AsyncAdmissionPlugin: Send + Sync {
-    /// Whether the plugin is called for the request at all.
+    /// Returns `true` if the plugin must be called for the request.
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;
 
     /// As [`AdmissionPlugin::admit`].

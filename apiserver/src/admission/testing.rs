@@ -21,7 +21,7 @@ use crate::request::options::WriteOptions;
 pub struct World(BTreeMap<(GroupResource, String, String), Value>);
 
 impl World {
-    /// The same world with an object.
+    /// Returns the world with an object.
     pub fn with(mut self, group: &str, resource: &str, object: Value) -> World {
         let metadata = &object["metadata"];
         let key = |field: &str| text(&metadata[field]).to_owned();
@@ -95,19 +95,19 @@ impl Request {
         }
     }
 
-    /// The same request as an update.
+    /// Returns the request as an update.
     pub fn update(mut self, old: Value) -> Request {
         (self.operation, self.old) = (Operation::Update, Some(old));
         self
     }
 
-    /// The same request as a deletion.
+    /// Returns the request as a deletion.
     pub fn delete(mut self) -> Request {
         (self.operation, self.object) = (Operation::Delete, Value::Null);
         self
     }
 
-    /// The same request of a subresource.
+    /// Returns the request for a subresource.
     pub fn of(mut self, subresource: &'static str) -> Request {
         self.subresource = subresource;
         self

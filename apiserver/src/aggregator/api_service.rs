@@ -24,13 +24,13 @@ pub struct RemoteApi {
     pub service: ServiceReference,
     /// The TLS configuration for its connections.
     pub tls: TlsConfig,
-    /// Whether its condition `Available` is true.
+    /// Whether the APIService has the condition `Available` with status `True`.
     pub is_available: bool,
     /// `groupPriorityMinimum` and `versionPriority`.
     pub priorities: (i64, i64),
 }
 
-/// All of them, current as of each request.
+/// The APIServices that have a service, current as of each request.
 pub struct RemoteApis(Source<RemoteApi>);
 
 impl Default for RemoteApis {
@@ -61,14 +61,14 @@ impl RemoteApi {
         })
     }
 
-    /// Returns the path of its discovery, below which all of its paths are.
+    /// Returns the path of the version's discovery document. All its other paths are below it.
     pub fn path(&self) -> String {
         format!("/apis/{}/{}", self.group, self.version)
     }
 }
 
 impl RemoteApis {
-    /// Returns all of them.
+    /// Returns all APIServices that have a service.
     ///
     /// # Errors
     /// An APIService that cannot be decoded.
@@ -76,8 +76,8 @@ impl RemoteApis {
         self.0.load(cluster)
     }
 
-    /// Returns the APIService that a path belongs to, by its index in the list. Paths that this
-    /// server serves itself are not looked up.
+    /// Returns the APIServices that have a service, and the index of the one that serves a path;
+    /// None if none does, or this server serves the path itself.
     ///
     /// # Errors
     /// As of [`RemoteApis::load`].

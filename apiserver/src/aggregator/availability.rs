@@ -158,7 +158,7 @@ impl AvailabilityController {
     }
 }
 
-/// Returns the outcome for a service that leads to no server.
+/// Returns the outcome for a service that cannot be resolved to the address of a server.
 fn unresolved(service: &ServiceReference, error: &TransportError) -> Availability {
     let what = format!("service/{} in {}", service.name, quote(&service.namespace));
     match error {
@@ -181,7 +181,7 @@ fn unresolved(service: &ServiceReference, error: &TransportError) -> Availabilit
     }
 }
 
-/// Returns the resources of a server, or why it is not available.
+/// Returns the resources of a server, or the reason why the server is not available.
 async fn discover(client: &HttpClient, url: &str) -> Result<Arc<[RemoteResource]>, String> {
     let found = download(client, url, None, MAX_DOCUMENT).await?;
     if !found.status.is_success() {

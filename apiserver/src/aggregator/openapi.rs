@@ -116,10 +116,11 @@ impl OpenApiController {
         })
     }
 
-    /// Waits until the servers to ask differ from those at a revision. Most APIServices have no
-    /// server of their own.
+    /// Waits until the APIServices that have a service differ from those of the last round. It
+    /// reads their changes after a revision.
     ///
-    /// Returns the watch that has read the change: until it is dropped, the change is followed.
+    /// Returns the watch that has read the change. While the caller keeps it, the change counts as
+    /// not handled yet.
     async fn changed(&self, revision: Revision) -> Option<Watcher<ObjectIndex>> {
         let bucket: Arc<str> = GroupResource::new(GROUP, PLURAL).to_string().into();
         // If history has been compacted since, there was a change.
@@ -197,8 +198,8 @@ async fn fetch(registry: &Registry, api: &RemoteApi, known: Option<Known>) -> Kn
     Known { etag, document }
 }
 
-/// Returns the URL of the document of version 3: None if the server does not respond, `Some(None)`
-/// if it has none.
+/// Returns the URL of the document for OpenAPI version 3; None if the server does not respond,
+/// `Some(None)` if it has no such document.
 async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Option<String>> {
     let found = download(client, &format!("{base}/openapi/v3"), None, MAX_INDEX).await.ok()?;
     if found.status == StatusCode::NOT_FOUND {
@@ -210,7 +211,7 @@ async fn find_document(client: &HttpClient, base: &str, path: &str) -> Option<Op
     Some(url.filter(is_own))
 }
 
-/// Returns the URL of a document in an index, without decoding the rest.
+/// Returns the URL of a document in an index, without decoding the other entries.
 fn find_url(index: &[u8], path: &str) -> Result<Option<String>, DecodeError> {
     let member = |text, wanted: &str| {
         let mut found: &[u8] = b"null";

@@ -87,7 +87,7 @@ impl SwaggerPart {
 }
 
 impl Definition {
-    /// Of a schema.
+    /// Creates the definition of a schema.
     pub fn new(mut definition: Value) -> Definition {
         let listed = match definition.as_object_mut().and_then(|members| members.remove(KINDS)) {
             Some(Value::Array(kinds)) => kinds,

@@ -31,7 +31,7 @@ pub struct PlainList {
 }
 
 impl PlainList {
-    /// Returns the list of a page; `metadata` is its own.
+    /// Creates the list of a page; `metadata` is the list's.
     pub fn new(info: &ResourceInfo, page: Page, metadata: &Value) -> PlainList {
         let (kind, api_version) = (&info.list_kind, &info.api_version);
         let (head, tail) = match info.is_custom() {
@@ -64,7 +64,7 @@ impl PlainList {
         }
     }
 
-    /// Returns the bytes of all chunks together.
+    /// Returns the total size of all chunks, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -96,7 +96,7 @@ impl Iterator for PlainList {
     }
 }
 
-/// Returns a stored object as an item, in two parts.
+/// Returns the two parts of a stored object's text as an item of a list, without `type_prefix`.
 fn shown<'a>(item: &'a Stored, type_prefix: Option<&str>) -> (&'static [u8], &'a [u8]) {
     match type_prefix.and_then(|prefix| item.bytes.strip_prefix(prefix.as_bytes())) {
         Some(rest) => (b"{", rest.trim_ascii_end()),

@@ -64,7 +64,7 @@ impl Form {
         Ok(Form { accept, include, now })
     }
 
-    /// Returns the form of a Status: never transformed.
+    /// Returns the form of a Status, which is never transformed.
     pub fn of_errors(accept: Accept) -> Form {
         let accept = Accept { transform: Transform::None, ..accept };
         Form { accept, include: IncludeObject::Metadata, now: Timestamp::UNIX_EPOCH }
@@ -104,7 +104,7 @@ impl Form {
         self.shaped(info, item(shown), &info.type_ref)
     }
 
-    /// Returns an object in the form of its version.
+    /// Encodes an object in the version that it has.
     pub fn object(&self, info: &ResourceInfo, object: Value, type_ref: &TypeRef) -> Result<Bytes> {
         self.shaped(info, Item::of(&object), type_ref)
     }
@@ -151,7 +151,7 @@ impl Form {
         self.list(info, stored, metadata).await.map(Content::Whole)
     }
 
-    /// Returns a list of objects in the form that is stored.
+    /// Encodes a list of objects that are given in the storage version.
     async fn list(&self, info: &ResourceInfo, stored: Vec<Value>, metadata: Value) -> Result<Bytes> {
         let shown = info.show(stored).await?;
         match self.accept.transform {
@@ -201,7 +201,7 @@ impl Form {
         encode(object, type_ref, self.accept.format, self.accept.pretty)
     }
 
-    /// Returns a document of group `meta.k8s.io`.
+    /// Encodes a document of group `meta.k8s.io`.
     fn encode_meta(&self, kind: &str, document: &Value) -> Bytes {
         match schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")) {
             Some(id) => self.encode(document, &id.into()),
@@ -229,7 +229,7 @@ pub fn encode(object: &Value, type_ref: &TypeRef, format: Format, indented: bool
     }
 }
 
-/// Returns an object with the members that its type always prints.
+/// Returns an object with the members that its type always encodes.
 fn completed(object: &Value, type_ref: &TypeRef) -> Value {
     let mut bytes = Vec::with_capacity(1024);
     codec::json::write(object, type_ref, &mut bytes);
@@ -242,7 +242,7 @@ fn pretty(object: &Value, type_ref: &TypeRef) -> Bytes {
     codec::json::indent(&plain).into()
 }
 
-/// Returns an object of a table.
+/// Returns an object as an item of a table.
 fn item(shown: &Shown) -> Item<'_> {
     Item { stored: shown.stored(), requested: shown.requested() }
 }
@@ -255,7 +255,8 @@ fn list_metadata(info: &ResourceInfo, mut metadata: Value) -> Value {
     metadata
 }
 
-/// Returns an object as an item of a list: built-in ones without their type.
+/// Returns an object as an item of a list. An object of a built-in kind has no `kind` and
+/// `apiVersion` there.
 fn as_item(info: &ResourceInfo, mut item: Value) -> Value {
     if !info.is_custom()
         && let Some(members) = item.as_object_mut()

@@ -16,7 +16,8 @@ struct Head<'a> {
 }
 
 impl Form {
-    /// The version of PartialObjectMetadata that this form is, if it can be copied from stored bytes.
+    /// Returns the version of PartialObjectMetadata of this form; None if it cannot be copied from
+    /// stored bytes.
     pub(super) fn partial_copy(&self, info: &ResourceInfo) -> Option<MetaVersion> {
         let is_json = self.accept.format == Format::Json && !self.accept.pretty;
         let is_as_stored = info.shows_stored_bytes() && info.behaviour.printer.hidden_annotation().is_none();
@@ -27,7 +28,7 @@ impl Form {
     }
 }
 
-/// The metadata of an object. None if the bytes are none.
+/// Returns the metadata of an object; None if the bytes are not an object.
 pub(super) fn copy(object: &[u8], version: MetaVersion) -> Option<Bytes> {
     let Head { metadata } = serde_json::from_slice(object).ok()?;
     let parts: [&[u8]; 5] = [

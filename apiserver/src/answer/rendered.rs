@@ -54,7 +54,7 @@ pub struct Renderer {
 }
 
 impl RenderedList {
-    /// Returns a list of these objects, one at least.
+    /// Creates a list of these objects, of which there must be at least one.
     pub fn new(renderer: Renderer, items: Vec<Arc<Stored>>) -> RenderedList {
         let size = items.iter().map(|item| item.bytes.len()).sum();
         RenderedList { size, state: State::New(renderer, items) }
@@ -171,7 +171,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// Returns an object as the list shows it.
+    /// Returns an object as an item of the list.
     fn value(&self, stored: &Stored) -> Result<Value> {
         let Some(shown) = self.info.show_now(parse(stored)?) else {
             return Err(Error::Internal("a list is rendered before it is converted".to_owned()));
@@ -189,7 +189,7 @@ impl Renderer {
     }
 }
 
-/// Returns the renderer of a list in a form, if the list has such a form at all.
+/// Returns the renderer of a list in a form; None if lists of the resource do not have that form.
 pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option<Renderer> {
     let meta_type = |name: &str| {
         schema().named(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}")).map(TypeRef::Struct)

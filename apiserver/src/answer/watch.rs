@@ -31,7 +31,8 @@ impl Frames {
         Frames { form, clock, columns_sent: false }
     }
 
-    /// The frames of some changes, one after the other; None if they have no such form, which ends the watch.
+    /// Returns the frames of some changes, one after the other; None if they do not have the form,
+    /// which ends the watch.
     pub async fn encode(&mut self, info: &ResourceInfo, notices: &[Notice]) -> Option<Vec<Bytes>> {
         if matches!(self.form.accept.transform, Transform::PartialObjectList(_)) {
             return None;
@@ -63,7 +64,7 @@ impl Frames {
         }
     }
 
-    /// A frame in any form.
+    /// Encodes a frame in any form.
     async fn made(&mut self, info: &ResourceInfo, change: &Change) -> Bytes {
         let (kind, shown) = match shown(info, change).await {
             Ok(shown) => shown,
@@ -104,7 +105,7 @@ impl Form {
     }
 }
 
-/// The type of a change's event, and its object.
+/// Returns the type of a change's event, and its object.
 async fn shown(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Shown)> {
     let (kind, mut stored) = changed(info, change)?;
     // A bookmark holds nothing that others could convert, and gets no defaults.
@@ -118,7 +119,7 @@ async fn shown(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Sh
     Ok((kind, shown.ok_or_else(|| Error::Internal("an object was lost".to_owned()))?))
 }
 
-/// The type of a change's event, and its object in the stored form.
+/// Returns the type of a change's event, and its object in the stored form.
 fn changed(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value)> {
     Ok(match change {
         Change::Added(stored) => ("ADDED", parse(stored)?),
@@ -133,7 +134,7 @@ fn changed(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value)
     })
 }
 
-/// An object of the kind that holds nothing but a revision.
+/// Returns an object of the kind with only a resourceVersion, for a bookmark.
 fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_end {
@@ -142,12 +143,13 @@ fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value
     json!({"kind": info.kind, "apiVersion": info.storage.api_version, "metadata": metadata})
 }
 
-/// The frame of the plain form; None for changes without a stored object.
+/// Encodes a frame in the plain form; returns None for a change without a stored object.
 fn plain(change: &Change) -> Option<Bytes> {
     stored_bytes(change).map(|(kind, object)| json_frame(kind, &object))
 }
 
-/// The type of a change's event, and the bytes of its object; None for changes without a stored one.
+/// Returns the type of a change's event, and the bytes of its object; None for a change without a
+/// stored object.
 fn stored_bytes(change: &Change) -> Option<(&'static str, Bytes)> {
     match change {
         Change::Added(stored) => Some(("ADDED", stored.bytes.clone())),

@@ -60,7 +60,7 @@ impl CustomResources {
     }
 }
 
-/// The status of an APIService whose group and version this server serves itself.
+/// Returns the status of an APIService whose group and version this server serves itself.
 pub(crate) fn local_api_service_status(now: &str) -> Value {
     json!({"conditions": [{
         "type": "Available", "status": "True", "lastTransitionTime": now,

@@ -15,8 +15,8 @@ use crate::{Result, conditions};
 const MAX_CONCURRENT: usize = 64;
 
 impl CustomResources {
-    /// Deletes the objects of a definition, and the definition when none is left. Whether it is
-    /// done.
+    /// Deletes the objects of a definition, and the definition when none is left. Returns whether
+    /// all of this is done.
     pub(super) async fn clean_up(&mut self, name: &str) -> Result<bool> {
         let Some(definition) = self.definitions.get(name) else { return Ok(true) };
         if definition.established {

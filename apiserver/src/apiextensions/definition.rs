@@ -48,9 +48,11 @@ pub(super) struct Definition {
     pub annotations: Arc<Value>,
     /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
     spec: Arc<str>,
-    /// Ends the watches of the resources when the definition has another spec or other names, or is gone.
+    /// Ends the watches of the resources when the definition gets another spec or other names, or
+    /// is deleted.
     lifetime: DefinitionLifetime,
-    /// In each version that is served; none of a schema that is not structural.
+    /// The resources in each version that is served; a version without a structural schema has
+    /// none.
     pub resources: Vec<Arc<ResourceInfo>>,
 }
 
@@ -167,7 +169,7 @@ impl Definition {
         self.status = Arc::new(status.clone());
     }
 
-    /// Whether its resources are those of its last state.
+    /// Returns `true` if the definition has the same resources as in its previous state.
     fn has_resources_of(&self, previous: &Definition, status: &Value) -> bool {
         previous.established == is_true(status, "Established")
             && previous.accepted == Names::read(&status["acceptedNames"])
@@ -175,7 +177,7 @@ impl Definition {
             && previous.spec == self.spec
     }
 
-    /// Whether its objects are to be deleted with it.
+    /// Returns `true` if the definition is terminating, and its objects must be deleted before it.
     pub fn is_to_be_cleaned_up(&self) -> bool {
         self.terminating && self.finalizers.iter().any(|finalizer| finalizer == CLEANUP)
     }
@@ -226,7 +228,8 @@ impl Definition {
         }
     }
 
-    /// The warning about a deprecated version: its own, or what to use instead.
+    /// Returns the warning about a deprecated version: the version's own, or one that names the
+    /// version to use instead.
     fn deprecation(&self, version: &Value, all: &[Value]) -> String {
         if let Some(warning) = version["deprecationWarning"].as_str() {
             return warning.to_owned();
@@ -246,7 +249,7 @@ impl Definition {
     }
 }
 
-/// Whether a condition is true.
+/// Returns `true` if a status has a condition of that type whose status is `True`.
 pub(super) fn is_true(status: &Value, condition_type: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == condition_type && c["status"] == "True")

@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::definition::{Definition, Names};
 use crate::conditions;
 
-/// The new statuses of those definitions whose status has to change, by name. Definitions that came first have their names
-/// first. Linear in the definitions, which are all those of the groups that they are in.
+/// Returns the new statuses of the definitions whose status must change, by name. The names of the
+/// definitions that were created first have precedence. The time is linear in the number of
+/// definitions, which are all those of their groups.
 pub(super) fn plan<'d>(definitions: impl Iterator<Item = &'d Definition>, now: &str) -> Vec<(String, Value)> {
     let mut definitions: Vec<&Definition> = definitions.collect();
     definitions.sort_by_key(|definition| definition.created);
@@ -142,7 +143,8 @@ fn in_use(name: &str) -> String {
     format!("{name:?} is already in use")
 }
 
-/// Whether a definition in a group of the community has its approval; None for other groups.
+/// Returns whether a definition in a protected group has the community's approval, with a reason
+/// and a message for the condition; None for other groups.
 fn approval(definition: &Definition) -> Option<(bool, &'static str, String)> {
     const ANNOTATION: &str = "api-approved.kubernetes.io";
     const HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

@@ -55,7 +55,7 @@ impl WebhookConverter {
         }
     }
 
-    /// Returns the converted objects, as the webhook responds.
+    /// Sends objects to the webhook, and returns the converted objects of its response.
     async fn request(&self, objects: &[Value], to: &str) -> Result<Vec<Value>, Failure> {
         let call = |text: String| Failure { kind: ConversionFailure::Call, text };
         let version =
@@ -92,7 +92,7 @@ struct Failure {
     text: String,
 }
 
-/// Returns the document that is sent.
+/// Returns the ConversionReview to send to the webhook.
 fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     // The objects are written where they are: a copy would take as much memory as all of them.
     let objects = serde_json::to_string(objects).unwrap_or_default();
@@ -102,7 +102,7 @@ fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     )
 }
 
-/// Returns the objects in a response. The request, which it may have too, is skipped.
+/// Returns the objects in a response. A `request` in the response is skipped.
 fn read(bytes: &[u8], version: &str, uid: &str, limits: Limits) -> Result<Vec<Value>, String> {
     let id = schema().kind("apiextensions.k8s.io", "v1", "ConversionReview");
     let id = id.ok_or_else(|| "ConversionReview has no type".to_owned())?;

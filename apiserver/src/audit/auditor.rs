@@ -121,19 +121,19 @@ impl Auditor {
         Some(self.log.append(line))
     }
 
-    /// Returns the permits for the bytes of responses that are held until they are recorded, one a
-    /// byte.
+    /// Returns the semaphore that limits the bytes of responses held until they are recorded. A
+    /// permit is one byte.
     pub fn held(&self) -> &Arc<Semaphore> {
         &self.held
     }
 
-    /// Returns whether a request is refused if its receipt cannot be recorded.
+    /// Returns `true` if a request is refused when its receipt cannot be recorded.
     pub fn is_strict(&self) -> bool {
         self.log.mode == Mode::BlockingStrict
     }
 
-    /// Returns whether the receipt of a request was recorded; if not, the request counts as
-    /// refused.
+    /// Waits until the receipt of a request is recorded, and returns whether it was. If not, the
+    /// request counts as refused.
     pub async fn accepts(&self, received: Option<Written>) -> bool {
         let Some(received) = received else { return true };
         let is_written = self.log.wait(received).await;

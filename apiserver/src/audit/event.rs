@@ -78,7 +78,7 @@ pub struct Event {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Returns the User-Agent to record.
+/// Returns a User-Agent header as it is recorded, cut to a maximum length.
 pub fn user_agent(text: &str) -> String {
     let mut end = MAX_USER_AGENT;
     if text.len() <= end {
@@ -225,7 +225,7 @@ fn status_json(status: &Value) -> Vec<u8> {
     out
 }
 
-/// `metav1.MicroTime`.
+/// Formats a time as `metav1.MicroTime`.
 fn micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

@@ -43,10 +43,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the mode of a name.
+    /// Parses the name of a mode.
     ///
     /// # Errors
-    /// The line with which kube-apiserver refuses another name.
+    /// kube-apiserver's message for an unknown name.
     pub fn parse(name: &str) -> Result<Mode, String> {
         match name {
             "batch" => Ok(Mode::Batch),
@@ -70,10 +70,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format of a name.
+    /// Parses the name of a format.
     ///
     /// # Errors
-    /// The line with which kube-apiserver refuses another name.
+    /// kube-apiserver's message for an unknown name.
     pub fn parse(name: &str) -> Result<Format, String> {
         match name {
             "json" => Ok(Format::Json),
@@ -144,7 +144,7 @@ impl Sink {
     }
 }
 
-/// Whether a line was written; known later.
+/// The pending result of writing a line: whether it was written.
 pub struct Written(Option<oneshot::Receiver<bool>>);
 
 impl AuditLog {

@@ -15,7 +15,7 @@ pub struct AuditMetrics {
 }
 
 impl AuditMetrics {
-    /// Returns the metrics, registered.
+    /// Creates the metrics, and registers them.
     pub fn new(registry: &Registry) -> AuditMetrics {
         let plain = |name, help| counters(registry, name, help, &[]).with_label_values::<&str>(&[]);
         AuditMetrics {

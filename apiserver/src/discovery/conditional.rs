@@ -10,7 +10,7 @@ pub(super) fn respond_empty(status: StatusCode) -> Response<Bytes> {
     response
 }
 
-/// Whether `If-None-Match` names the tag, weakly, or any.
+/// Returns `true` if `If-None-Match` is `*` or contains the tag, by weak comparison.
 pub(super) fn revalidates(headers: &HeaderMap, etag: &str) -> bool {
     let Some(held) = headers.get(header::IF_NONE_MATCH).and_then(|held| held.to_str().ok()) else {
         return false;

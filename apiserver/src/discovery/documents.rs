@@ -15,7 +15,7 @@ use crate::resource_info::{Group, ResourceInfo, ResourceTable, Subresource, Vers
 use crate::schema::schema;
 use crate::{Error, Result};
 
-/// `/api`
+/// Returns the document at `/api`.
 pub(super) fn versions(table: &ResourceTable, address: &str) -> Value {
     let core = table.groups().iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions);
     json!({
@@ -25,13 +25,13 @@ pub(super) fn versions(table: &ResourceTable, address: &str) -> Value {
     })
 }
 
-/// `/apis`
+/// Returns the document at `/apis`.
 pub(super) fn groups(groups: &[Group]) -> Value {
     let groups: Vec<Value> = groups.iter().map(api_group).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/GROUP`
+/// Returns the document at `/apis/GROUP`.
 pub(super) fn group(group: &Group) -> Value {
     let mut document = api_group(group);
     document["kind"] = "APIGroup".into();
@@ -53,7 +53,7 @@ fn group_version(group: &Group, version: &Version) -> String {
     }
 }
 
-/// `/api/VERSION` and `/apis/GROUP/VERSION`
+/// Returns the document at `/api/VERSION` or `/apis/GROUP/VERSION`.
 pub(super) fn resources(group: &Group, version: &Version) -> Value {
     let resources: Vec<Value> =
         version.resources.iter().flat_map(|resource| with_subresources(resource)).collect();
@@ -100,7 +100,7 @@ fn with_subresources(resource: &ResourceInfo) -> Vec<Value> {
     std::iter::once(whole).chain(resource.subresources.iter().map(part)).collect()
 }
 
-/// Whether the kind of a subresource is not of the resource's own version.
+/// Returns `true` if the kind of a subresource has another group or version than the resource.
 fn is_of_another_version(part: &Subresource, resource: &ResourceInfo) -> bool {
     (&part.group, &part.version) != (&resource.group, &resource.version)
 }
@@ -166,7 +166,7 @@ fn version_discovery(group: &Group, version: &Version) -> Value {
     json!({"version": version.name, "resources": resources, "freshness": "Current"})
 }
 
-/// `/`, always indented.
+/// Returns the document at `/`, which is always indented.
 pub(super) fn index(table: &ResourceTable, other_paths: &[String]) -> String {
     let ours = ["/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"];
     let mut paths: BTreeSet<String> = ours.into_iter().map(str::to_owned).collect();

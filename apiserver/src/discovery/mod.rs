@@ -91,8 +91,8 @@ impl Discovery {
         Discovery { remote, remote_documents, ..self }
     }
 
-    /// Returns whether the response to a request is already generated, or is fast to generate; an
-    /// OpenAPI document takes long.
+    /// Returns whether the response to a request is already generated, or is fast to generate. An
+    /// OpenAPI document takes long to generate.
     pub fn is_generated(&self, request: &Parts) -> bool {
         let path = request.uri.path();
         !path.starts_with("/openapi/") || self.state().openapi.is_generated(path, &request.headers)
@@ -303,7 +303,7 @@ impl NegotiatedForm {
         Ok(self.written(documents::encode(document, self.format, self.pretty)?))
     }
 
-    /// Returns a response with a document that is encoded.
+    /// Returns a response with an encoded document.
     fn written(&self, document: Bytes) -> Response<Bytes> {
         let mut response = Response::new(document);
         let media_type = self.format.media_type();

@@ -23,7 +23,7 @@ pub struct Conflict {
 pub type Conflicts = Vec<Conflict>;
 
 impl Conflict {
-    /// With the manager of an entry, about all of its fields.
+    /// Creates the conflict with the manager of an entry, about all of its fields.
     pub fn with(entry: &Entry) -> Conflict {
         let mut manager = quote(&entry.manager);
         if !entry.subresource.is_empty() {

@@ -37,7 +37,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether both entries are of the same manager; a manager that applies may change its version.
+    /// Returns `true` if both entries belong to the same manager. A manager that applies may change
+    /// its version.
     pub fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -45,14 +46,15 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Equal for two entries of the same manager.
+    /// Returns the identity of the entry's manager, which is equal for two entries of the same
+    /// manager.
     fn identity(&self) -> (Operation, String, String, Option<String>) {
         let version = (self.operation == Operation::Update).then(|| self.api_version.clone());
         (self.operation, self.manager.clone(), self.subresource.clone(), version)
     }
 
     /// # Errors
-    /// The text of what is malformed.
+    /// The text of the malformed part.
     fn read(entry: &Value, index: usize) -> Result<Entry, String> {
         let text = |member: &str| entry.get(member).and_then(Value::as_str).unwrap_or("");
         let operation = match text("operation") {
@@ -122,7 +124,7 @@ pub fn read(list: &Value) -> Option<Vec<Entry>> {
 /// Parses the list. Of two entries of one manager the later one counts.
 ///
 /// # Errors
-/// The text of what is malformed.
+/// The text of the malformed part.
 pub fn parse(list: &Value) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
@@ -148,7 +150,7 @@ pub fn write(mut entries: Vec<Entry>) -> Value {
     entries.into_iter().map(Entry::write).collect()
 }
 
-/// The entries of an object; none if they are malformed.
+/// Returns the entries of an object; empty if they are malformed.
 pub fn entries_of(object: &Value) -> Vec<Entry> {
     object.meta("managedFields").and_then(read).unwrap_or_default()
 }

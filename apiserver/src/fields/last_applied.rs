@@ -16,8 +16,8 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The size of all annotations beyond which this one goes, in bytes.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// The conflicts that remain when kubectl takes over what it applied by itself before, and nobody has changed since. None if
-/// there is nothing to take over.
+/// Returns the conflicts that remain when kubectl takes over the fields that it applied on the
+/// client side before, and that have not changed since. None if there is nothing to take over.
 pub fn remaining(conflicts: &Conflicts, live: &Value, type_ref: &TypeRef) -> Option<Conflicts> {
     let allowed = unchanged_since_last_apply(live, type_ref)?;
     let remaining = conflicts.iter().cloned().filter_map(|mut conflict| {
@@ -46,7 +46,8 @@ fn annotation(object: &Value) -> Option<&str> {
     (!annotation.is_empty()).then_some(annotation)
 }
 
-/// Keeps the annotation in step with what is applied, where there is one. Whether that changes it.
+/// Updates the last-applied annotation to the configuration, if there is one, and returns whether
+/// that changes it.
 pub fn update(object: &mut Value, configuration: &Value) -> bool {
     let Some(before) = annotation(object).map(str::to_owned) else { return false };
     let mut applied = configuration.clone();

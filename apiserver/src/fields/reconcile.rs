@@ -6,7 +6,8 @@ use super::FieldPathSet;
 use super::shape::{FieldType, Position, Shape};
 use crate::schema::TypeRef;
 
-/// Makes those who own something inside of a value that is atomic today own the value. Whether that changes the set.
+/// Makes the owners of something inside of a value that is atomic today own the value. Returns
+/// whether that changes the set.
 pub fn reconcile(fields: &mut FieldPathSet, kind: &TypeRef) -> bool {
     reconcile_inside(Position::whole(kind), fields)
 }

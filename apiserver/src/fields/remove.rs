@@ -7,8 +7,8 @@ use super::set;
 use super::shape::{FieldType, Position, Shape};
 use crate::schema::TypeRef;
 
-/// The object without the fields of a set and what is inside of them. A value from which something inside is removed stays,
-/// empty if nothing is left.
+/// Returns the object without the fields of a set and everything inside of them. A value from which
+/// something inside is removed stays, even if it is then empty.
 pub fn remove(object: &Value, kind: &TypeRef, fields: &FieldPathSet) -> Value {
     remove_values(Position::whole(kind), object, fields)
 }

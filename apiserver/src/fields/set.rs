@@ -63,7 +63,7 @@ impl FieldPathSet {
         }
     }
 
-    /// Returns whether the node itself is a member.
+    /// Returns whether the root of the set is a member.
     pub fn is_member(&self) -> bool {
         self.owned
     }
@@ -78,7 +78,7 @@ impl FieldPathSet {
         self.children.iter().map(|(element, part)| (element.as_str(), part))
     }
 
-    /// Returns whether it has children.
+    /// Returns whether the set has members below its root.
     pub fn has_children(&self) -> bool {
         !self.children.is_empty()
     }
@@ -156,8 +156,8 @@ impl FieldPathSet {
         }
     }
 
-    /// Returns the members as errors print them, those of a node before those inside of them:
-    /// `.spec.ports[port=80].name`.
+    /// Returns the members as errors print them: `.spec.ports[port=80].name`. A member comes before
+    /// the members inside of it.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths);
@@ -229,19 +229,20 @@ pub fn print(element: &str) -> String {
     }
 }
 
-/// Returns the element of a member.
+/// Returns the path element of a struct's or map's member.
 pub fn field(name: &str) -> PathElement {
     ["f:", name].concat()
 }
 
-/// Returns the element of an item of a set.
+/// Returns the path element of an item of a list with type `set`.
 pub fn value(item: &Value) -> PathElement {
     let mut text = b"v:".to_vec();
     write_untyped(item, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Returns the element of an item with keys, which must be sorted by name.
+/// Returns the path element of an item of a list with type `map`, by its keys, which must be sorted
+/// by name.
 pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathElement {
     let mut text = b"k:{".to_vec();
     for (i, (name, value)) in keys.enumerate() {
@@ -256,7 +257,7 @@ pub fn keys<'a>(keys: impl Iterator<Item = (&'a str, Cow<'a, Value>)>) -> PathEl
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Returns an element in canonical form; None if its kind is unknown.
+/// Returns a path element in canonical form; None if its kind is unknown.
 fn canonical(text: &str) -> Result<Option<Cow<'_, str>>, Malformed> {
     let malformed = || Malformed(text.to_owned());
     let (kind, content) = match text.as_bytes() {

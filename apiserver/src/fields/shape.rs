@@ -75,8 +75,8 @@ impl<'s> FieldType<'s> {
         structural.member(name).map_or(FieldType::Untyped, FieldType::Structural)
     }
 
-    /// Returns whether an object of a custom resource has a type of its own for a member, not one
-    /// for any.
+    /// Returns whether a custom resource's type declares a member by name, rather than by
+    /// `additionalProperties`.
     pub fn declares(self, name: &str) -> bool {
         match self {
             FieldType::Structural(structural) => {
@@ -90,8 +90,8 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// Returns whether it is a list or an object that is owned as a whole by its type. A value
-    /// without a type is not.
+    /// Returns whether a list or an object of this type is atomic, so that it is owned as a whole.
+    /// A value without a type is not atomic.
     pub fn is_atomic(self) -> bool {
         match self {
             FieldType::Member(FieldSchema { ty: Type::List(_) | Type::ListMessage(_), list, .. }) => {
@@ -129,7 +129,7 @@ impl<'s> FieldType<'s> {
         }
     }
 
-    /// Returns the shape of the type; the values matter only if there is no type.
+    /// Returns the shape of the type. The values are used only if there is no type.
     fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         let ty = match self {
             FieldType::Member(FieldSchema {
@@ -187,7 +187,7 @@ impl<'s> Position<'s> {
         Position { field_type: FieldType::whole(kind), depth: 0 }
     }
 
-    /// Returns the structure; the values matter only if there is no type.
+    /// Returns the shape at this position. The values are used only if there is no type.
     pub fn shape(self, old: Option<&Value>, new: Option<&Value>) -> Shape<'s> {
         if self.depth >= MAX_OWNED_DEPTH { Shape::Leaf } else { self.field_type.shape(old, new) }
     }
@@ -198,7 +198,7 @@ impl<'s> Position<'s> {
     }
 
     /// Returns whether a value can be an item of a list at this position. `keys` are the keys of
-    /// its items; if it is empty, the items identify themselves.
+    /// the list's items; they are empty if the items are compared by value.
     pub fn is_item(self, keys: &[Text], value: &Value) -> bool {
         match keys {
             [] => !matches!(value, Value::Null | Value::Array(_) | Value::Object(_)),
@@ -206,8 +206,8 @@ impl<'s> Position<'s> {
         }
     }
 
-    /// Returns the element of a list's item at this position. Missing keys have their defaults, if
-    /// they have any.
+    /// Returns the path element of a list's item at this position. A missing key has its default,
+    /// if there is one.
     pub fn element(self, keys: &[Text], value: &Value) -> PathElement {
         if keys.is_empty() {
             return set::value(value);
@@ -242,7 +242,7 @@ impl Shape<'_> {
     }
 }
 
-/// Returns the key of an item, or its default.
+/// Returns the value of a key of an item, or the key's default.
 pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Option<Cow<'v, Value>> {
     let member = value.get(name);
     if let FieldType::Structural(item) = item {
@@ -255,8 +255,8 @@ pub(super) fn key<'v>(name: &str, item: FieldType<'_>, value: &'v Value) -> Opti
     present(field, Some(value), member).map(Cow::Borrowed).or_else(|| default().map(Cow::Owned))
 }
 
-/// Returns the member as Go would print it; `parent` is the struct that contains it. Null is a
-/// value, which a configuration may have.
+/// Returns the member as Go would print it; `parent` is the struct that contains it. Null counts as
+/// a value, because a configuration may have it.
 pub(super) fn present<'v>(
     field: &FieldSchema,
     parent: Option<&Value>,
@@ -268,7 +268,7 @@ pub(super) fn present<'v>(
     }
 }
 
-/// Returns the value that Go prints for a member that was never set.
+/// Returns the value that Go prints for a member that is not set.
 fn zero(field: &FieldSchema) -> &'static Value {
     match field.ty {
         _ if field.pointer => &Value::Null,

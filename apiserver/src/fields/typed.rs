@@ -15,7 +15,7 @@ use crate::go_value::{GoValue, go_syntax, go_type};
 use crate::names::Text;
 use crate::schema::{FieldSchema, List, Struct, Structural, StructuralType, Type, TypeRef, schema};
 
-/// Whether keys and items of sets may come twice.
+/// Whether keys of lists and items of sets may occur twice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Duplicates {
     /// For stored objects: other writes permit duplicates.

@@ -43,7 +43,7 @@ struct Conversion {
 /// The reason why there is no object in another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unconvertible {
-    /// There is no such version, so that what is owned in it is forgotten.
+    /// There is no such version, so that the fields that are owned in it are dropped.
     NoVersion,
     /// The conversion fails, or its result has not the type of the version.
     Failed(String),
@@ -137,7 +137,8 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Does work that may need conversions, again with each that others have done for it.
+    /// Does work that may need conversions. It does the needed conversions, and then the work
+    /// again, until nothing is missing.
     ///
     /// # Errors
     /// The errors of the work.

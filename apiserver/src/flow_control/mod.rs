@@ -61,10 +61,11 @@ const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-
 
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
 pub trait ConfigurationSource: Send + Sync {
-    /// Returns the stored objects, FlowSchemas first.
+    /// Returns the stored FlowSchemas, and the stored PriorityLevelConfigurations.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 
-    /// Returns the revisions of the last changes of both; None if they are not known.
+    /// Returns the revisions of the last changes of FlowSchemas and PriorityLevelConfigurations;
+    /// None if they are not known.
     fn flow_revisions(&self) -> Option<[u64; 2]>;
 }
 
@@ -109,7 +110,7 @@ pub struct Admitted {
 }
 
 impl FlowController {
-    /// Returns a controller for the configuration that `source` returns.
+    /// Creates a controller for the configuration that `source` returns.
     pub fn new(source: Arc<dyn ConfigurationSource>, metrics: FlowControlMetrics) -> FlowController {
         let configuration = Configuration::read(&*source, &HashMap::new(), &metrics);
         FlowController {
@@ -122,8 +123,8 @@ impl FlowController {
         }
     }
 
-    /// Returns the flow of a request; None if no FlowSchema matches, which the mandatory ones
-    /// prevent while they exist.
+    /// Returns the flow of a request; None if no FlowSchema matches. While the mandatory
+    /// FlowSchemas exist, one always matches.
     pub fn classify(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Option<Flow> {
         self.refresh();
         let configuration = self.configuration.load();
@@ -176,8 +177,8 @@ impl Configuration {
 }
 
 impl Flow {
-    /// Returns the uids of FlowSchema and PriorityLevelConfiguration, as the response's headers
-    /// show them.
+    /// Returns the uids of the FlowSchema and the PriorityLevelConfiguration, as headers of the
+    /// response.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
         [(FLOW_SCHEMA_UID, self.rule.schema.uid.clone()), (PRIORITY_LEVEL_UID, self.rule.level.uid.clone())]
     }

@@ -19,7 +19,8 @@ pub struct QueueLimits {
     pub waiting: usize,
 }
 
-/// Why a request gets no seat; upstream's reasons of `apiserver_flowcontrol_rejected_requests_total`.
+/// The reason why a request gets no seat: upstream's reasons of
+/// `apiserver_flowcontrol_rejected_requests_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The level has no queues.

@@ -62,7 +62,7 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
     found
 }
 
-/// Returns the types that are matched without wildcards, with their names.
+/// Returns the types that the policy matches without wildcards, with their names.
 fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclType)> {
     let rules = spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array);
     let texts = |rule: &Value, name: &str| -> Vec<String> {

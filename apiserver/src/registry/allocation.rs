@@ -13,12 +13,14 @@ use crate::resource_info::{Part, ResourceInfo};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
-/// The stock that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour) take from.
+/// The allocator that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour)
+/// take from.
 pub trait Allocator: Send + Sync {
-    /// Chooses what a new or changed object needs, and writes it into the object. None: it takes nothing.
+    /// Chooses what a new or changed object needs, and writes it into the object. Returns None if
+    /// the object needs nothing.
     ///
     /// # Errors
-    /// The response to a write that needs what it cannot have.
+    /// The response to a write that needs something that is not available.
     fn allocate(
         &self,
         registry: &Registry,
@@ -26,7 +28,7 @@ pub trait Allocator: Send + Sync {
         object: &mut Value,
     ) -> Result<Option<Allocated>>;
 
-    /// The writes that give back what a deleted object had taken.
+    /// Returns the writes that release what a deleted object had allocated.
     ///
     /// # Errors
     /// A stored object cannot be read.
@@ -45,13 +47,13 @@ pub struct AllocationRequest<'a> {
     pub target: &'a Target,
     /// The stored object, if there is one.
     pub old: Option<&'a Value>,
-    /// Whether nothing is stored in the end.
+    /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
 }
 
 /// The choice for a write.
 pub struct Allocated {
-    /// To be committed together with the object.
+    /// The writes to commit together with the object.
     pub writes: Vec<Write>,
     /// Keeps the choice from others.
     pub reservation: Box<dyn Reservation>,
@@ -69,7 +71,7 @@ pub trait Reservation: Send {
 /// Whatever comes with a write.
 #[derive(Default)]
 pub(super) struct Allocation<'a> {
-    /// To be committed together with the object.
+    /// The writes to commit together with the object.
     pub writes: Vec<Write>,
     reservation: Option<Box<dyn Reservation>>,
     /// The turn at the namespace's quotas.
@@ -126,7 +128,7 @@ impl Registry {
         commit.await.map_err(|error| Error::Internal(error.to_string()))?.map_err(store_failed)
     }
 
-    /// The writes that give back what an object had taken.
+    /// Returns the writes that release what an object had allocated.
     pub(super) fn release(&self, info: &ResourceInfo, key: &Key, object: &Value) -> Result<Vec<Write>> {
         match self.allocator.as_ref().filter(|_| info.behaviour.allocation.is_some()) {
             Some(allocator) => allocator.release(self, info, key, object),

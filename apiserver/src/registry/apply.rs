@@ -19,7 +19,7 @@ use crate::schema::{StructId, TypeRef};
 use crate::{Error, Result};
 
 impl Registry {
-    /// PATCH with a configuration.
+    /// Handles a PATCH with a configuration (server-side apply).
     ///
     /// # Errors
     /// 400 and 500 for a configuration that does not fit the kind, 409 for fields that others own, and those of a create or of
@@ -136,7 +136,7 @@ pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Val
     })
 }
 
-/// The error about a merged object that cannot be what the configuration says it is.
+/// Returns the error for a merged object that cannot be converted to the configuration's version.
 pub(super) fn unconvertible(configuration: &Value, error: &str) -> Error {
     let described = apply::describe(configuration);
     Error::Unclassified(format!("failed to convert new object ({described}) to proper version: {error}"))

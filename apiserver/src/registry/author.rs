@@ -66,7 +66,7 @@ impl Origin<'static> {
 pub(in crate::registry) struct Authors(Mutex<HashSet<Arc<AuthorRequest>>>);
 
 impl Authors {
-    /// Returns the author of a write.
+    /// Returns the author of a write. Writes with the same origin share its description.
     pub fn author(&self, origin: Origin<'_>, time: Timestamp) -> Author {
         let Origin { user, user_agent, verb, subresource } = origin;
         let [user, user_agent, subresource] =
@@ -108,7 +108,7 @@ impl Equivalent<Arc<AuthorRequest>> for Key<'_> {
     }
 }
 
-/// Returns the beginning of a text, of at most so many bytes.
+/// Returns the beginning of a text, of at most `most` bytes.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

@@ -10,7 +10,7 @@ use crate::resource_info::ResourceInfo;
 use crate::schema::TypeRef;
 use crate::{Error, Result};
 
-/// A request's body, and the form it says it has.
+/// A request's body, and the format in its `Content-Type`.
 pub struct RequestBody {
     /// The bytes, decompressed.
     pub bytes: Bytes,
@@ -20,7 +20,7 @@ pub struct RequestBody {
 
 impl RequestBody {
     /// # Errors
-    /// 400 for what is malformed or of another kind, and for unknown fields under `Strict`.
+    /// 400 for a malformed body or one of another kind, and for unknown fields under `Strict`.
     pub fn decode(
         &self,
         expected: Expected<'_>,
@@ -75,7 +75,7 @@ impl RequestBody {
         self.accepted(body, expected, validation, warnings)
     }
 
-    /// Whether the body says that it is of a kind.
+    /// Returns `true` if the body has the expected kind and version, or they cannot be read.
     pub fn is_of(&self, expected: Expected<'_>) -> bool {
         body::type_meta(self.format, &self.bytes).is_none_or(|meta| {
             meta.kind == expected.kind

@@ -11,7 +11,7 @@ use crate::resource_info::ResourceInfo;
 use crate::strategy::Computed;
 
 impl Registry {
-    /// Returns the object of a name.
+    /// Returns the object with a name.
     ///
     /// # Errors
     /// 404 if it does not exist.

@@ -137,7 +137,7 @@ impl Registry {
         Err(Error::modified(&info.group_resource, name))
     }
 
-    /// None if another write came first.
+    /// Decides about a deletion, and executes it; returns None if another write came first.
     async fn decide_and_carry_out(
         &self,
         info: &ResourceInfo,
@@ -158,7 +158,7 @@ impl Registry {
         self.carry_out(info, current, old, decision, options, origin).await
     }
 
-    /// None if another write came first.
+    /// Executes a deletion; returns None if another write came first.
     async fn carry_out(
         &self,
         info: &ResourceInfo,

@@ -145,8 +145,8 @@ fn grace(object: &mut Value, options: &DeleteOptions, defaults: DeletionDefaults
     Grace::Ends(seconds)
 }
 
-/// Returns the grace period of a pod in seconds: 0 if nothing of it runs yet or any more, otherwise
-/// the requested or default one.
+/// Returns the grace period of a pod in seconds: 0 if the pod is not scheduled or has ended,
+/// otherwise the requested or default one.
 fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     if text("/spec/nodeName").is_empty() || pods::is_terminal(pod) {
@@ -156,13 +156,13 @@ fn grace_period(pod: &Value, options: &DeleteOptions) -> i64 {
     grace_or_one_second(options.grace_period_seconds.unwrap_or_else(default))
 }
 
-/// Returns the grace period; a negative one means one second.
+/// Returns the grace period in seconds; a negative one means one second.
 fn grace_or_one_second(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Returns the finalizers that the policy leaves: its own is put last, the other policy's is taken
-/// away.
+/// Returns the finalizers of an object with a propagation policy. The policy's finalizer is added
+/// at the end, and that of another policy is removed.
 fn finalizers(object: &Value, options: &DeleteOptions, defaults: DeletionDefaults) -> Vec<String> {
     let present = object.finalizers();
     let policy = policy(&present, options, defaults);
@@ -205,7 +205,8 @@ fn policy(present: &[&str], options: &DeleteOptions, defaults: DeletionDefaults)
     }
 }
 
-/// Returns whether nothing keeps a terminating object any more, so that the same write deletes it.
+/// Returns whether a terminating object has neither finalizers nor a grace period left, so that the
+/// same write deletes it.
 pub fn is_released(object: &Value) -> bool {
     object.is_terminating() && object.finalizers().is_empty() && object.grace_period().unwrap_or(0) == 0
 }
@@ -233,7 +234,7 @@ mod tests {
         "2026-01-01T00:00:00Z".parse().expect("a time")
     }
 
-    /// Returns `finalizers/generation/deletionTimestamp/grace`, or the other outcome.
+    /// Returns `[finalizers] generation deletionTimestamp grace`, or the other outcome.
     fn render(deletion: Deletion) -> String {
         let show = |o: Value| {
             format!(

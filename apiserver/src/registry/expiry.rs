@@ -123,7 +123,8 @@ impl Ages {
         }
     }
 
-    /// The expired ones of the next few objects, with their revisions; none after the last object.
+    /// Returns the expired objects among the next few, with their revisions; None after the last
+    /// object.
     fn expired(
         &self,
         objects: &BucketSnapshot<ObjectIndex>,

@@ -29,7 +29,7 @@ impl ObjectIndex {
         ObjectIndex { resources }
     }
 
-    /// Returns the resources that are served now.
+    /// Returns the resources that are served at present.
     pub fn resources(&self) -> Arc<ResourceTable> {
         self.resources.load_full()
     }

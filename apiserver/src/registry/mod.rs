@@ -279,17 +279,17 @@ impl Registry {
         &self.webhook_clients
     }
 
-    /// The resource at a path, as it is now.
+    /// Returns the current resource at a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceInfo>> {
         self.resources.load().find(group, version, plural).cloned()
     }
 
-    /// The resource in the version in which it is stored, as it is now.
+    /// Returns the current resource in the version in which it is stored.
     pub fn by_resource(&self, resource: &GroupResource) -> Option<Arc<ResourceInfo>> {
         self.resources.load().by_resource(resource).cloned()
     }
 
-    /// The bytes of the object that a request names; 0 if there is none.
+    /// Returns the size in bytes of the object that a request names; 0 if it does not exist.
     pub fn size_of(&self, request: &ResourceRequest) -> usize {
         let info = self.find(&request.group, &request.version, &request.resource);
         let stored = info.and_then(|info| self.current(&info, &request.namespace, &request.name));
@@ -330,12 +330,12 @@ impl Registry {
         self.retrying.lock(&format!("{}/{}", key.bucket(), key.name())).await
     }
 
-    /// The object as it is now.
+    /// Returns the current object.
     pub fn current(&self, info: &ResourceInfo, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         self.store.get(&Key::new(info.storage.bucket.clone(), info.storage_name(namespace, name)))
     }
 
-    /// Between 30 and 60 minutes, so that clients do not come back all at once.
+    /// Returns a timeout between 30 and 60 minutes, so that clients do not reconnect all at once.
     fn default_watch_timeout(&self) -> Duration {
         Duration::from_secs(1800 + u64::from(uuid::Uuid::new_v4().as_fields().0) % 1800)
     }

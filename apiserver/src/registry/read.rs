@@ -57,7 +57,7 @@ impl Filter {
     /// Returns the filter of a request.
     ///
     /// # Errors
-    /// 400 for a field that the kind cannot be selected by.
+    /// 400 for a field by which objects of the kind cannot be selected.
     pub fn new(info: &Arc<ResourceInfo>, namespace: &str, options: &ListOptions) -> Result<Filter> {
         Ok(Filter {
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
@@ -95,7 +95,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns whether an object is selected by its labels and fields alone.
+    /// Returns whether the filter selects every object, because it has neither labels nor fields.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -127,7 +127,7 @@ impl Filter {
         shown.is_some_and(|shown| matches(&info.behaviour.selectable_fields.values(shown.requested())))
     }
 
-    /// Returns whether a storage name belongs to the filter's namespace, if there is one.
+    /// Returns whether a storage name is in the filter's namespace; `true` if the filter has none.
     pub fn is_in_namespace(&self, name: &str) -> bool {
         name.starts_with(&self.prefix())
     }
@@ -186,7 +186,7 @@ impl Registry {
         })
     }
 
-    /// Waits, a little, until a revision has come.
+    /// Waits until the store has reached a revision, for a short time.
     pub(super) async fn wait_for(&self, revision: Revision) -> Result<()> {
         if revision <= self.store.revision() {
             return Ok(());
@@ -253,7 +253,7 @@ impl Registry {
         Ok(page)
     }
 
-    /// Returns the snapshot of a list, and the storage name that it starts from.
+    /// Returns the snapshot for a list, and the storage name from which the list starts.
     async fn list_from(
         &self,
         info: &ResourceInfo,
@@ -325,7 +325,7 @@ struct Token {
     start: String,
 }
 
-/// Returns the offset at which Go's decoder would stop.
+/// Returns the offset at which Go's decoder would report the error.
 fn offset_of(error: &DecodeError, text: &str) -> usize {
     match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,

@@ -39,7 +39,7 @@ impl Registry {
         Ok(Payload::Object { value, type_ref: scale.type_ref.clone() })
     }
 
-    /// PUT: as many replicas as the body says.
+    /// Handles a PUT, which sets the number of replicas in the body.
     ///
     /// # Errors
     /// 400 and 422 for a Scale that is none, 404, 409, and those of admission.
@@ -70,7 +70,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH: as many replicas as the patch makes of the scale.
+    /// Handles a PATCH, which sets the number of replicas that the patched Scale has.
     ///
     /// # Errors
     /// As those of a PUT.
@@ -92,7 +92,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH with a configuration: as many replicas as it says.
+    /// Handles a PATCH with a configuration, which sets the number of replicas in it.
     ///
     /// # Errors
     /// As those of a PUT; 400, 409 and 500 as of any apply.
@@ -266,7 +266,7 @@ const UNSET: i64 = i32::MIN as i64;
 /// The error for a body that is no Scale, as that of the handler of custom resources.
 const NO_SCALE: &str = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
 
-/// The paths of a custom resource whose scale has no desired replicas.
+/// Returns the paths of a custom resource whose Scale has no desired replicas.
 fn missing_replicas<'i>(info: &'i ResourceInfo, scale: &Value) -> Option<&'i ScalePaths> {
     info.behaviour.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
 }

@@ -45,7 +45,7 @@ pub enum Change {
     Bookmark {
         /// The revision.
         revision: Revision,
-        /// Whether it ends the initial events.
+        /// Whether this bookmark ends the initial events.
         initial_end: bool,
     },
     /// The stream ends with this.
@@ -77,12 +77,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns a position after the events up to a revision.
+    /// Returns the position after the events up to a revision.
     pub fn new(bucket: Arc<str>, seen: Revision) -> Position {
         Position { bucket, seen: Arc::new(AtomicU64::new(seen.0)) }
     }
 
-    /// Returns the revision up to which no event is left for the client.
+    /// Returns the revision up to which all events have been processed.
     pub fn seen(&self) -> Revision {
         Revision(self.seen.load(Ordering::Acquire))
     }
@@ -253,8 +253,8 @@ impl Watch {
         }
     }
 
-    /// Returns the changes that have come since the last ones. None is no end: [`next`](Self::next)
-    /// finds that.
+    /// Returns the changes since the last call, without waiting for any. An empty list does not
+    /// mean that the watch has ended: only [`next`](Self::next) reports that.
     pub async fn try_next(&mut self) -> Vec<Notice> {
         let is_present = self.initial.is_empty() && self.then.is_none();
         let watcher = self.watcher.as_mut().filter(|_| is_present && self.pending.is_empty());
@@ -264,7 +264,8 @@ impl Watch {
         self.notices().await
     }
 
-    /// Returns the changes of the pending events. Safe to drop while waiting.
+    /// Returns the changes of the pending events. It can be dropped while it waits: no event is
+    /// lost.
     async fn notices(&mut self) -> Vec<Notice> {
         if !self.pending.is_empty() && self.filter.needs_conversion() {
             let objects = self.pending.iter().flat_map(|event| [&event.before, &event.after]);
@@ -287,13 +288,12 @@ impl Watch {
         self.watcher.iter_mut().for_each(|watcher| watcher.name(name.clone()));
     }
 
-    /// Returns its position, which shows its progress.
+    /// Returns the position of the watch, which shows its progress.
     pub fn position(&self) -> &Position {
         &self.position
     }
 
-    /// Returns the number of running watches of the same kind with any selection, including this
-    /// one.
+    /// Returns the number of running watches of the same kind with any filter, including this one.
     pub fn watchers(&self) -> usize {
         self.watcher.as_ref().map_or(1, Watcher::watchers)
     }

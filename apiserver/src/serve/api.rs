@@ -90,8 +90,8 @@ pub struct Api {
     pub(super) connection: Option<Arc<Connection>>,
     /// The remote address; None without a socket.
     pub(super) remote: Option<IpAddr>,
-    /// Whether the client is a part of the control plane, whose requests take turns under a manual
-    /// clock.
+    /// Whether the client is a component of the control plane, whose requests are serialized under
+    /// a mock clock.
     pub(super) is_own: bool,
 }
 
@@ -172,24 +172,24 @@ impl Api {
         Api { shared: Arc::new(shared), peer, connection: None, remote: None, is_own: false }
     }
 
-    /// Returns the same API for someone in this process.
+    /// Returns the same API for a client in this process.
     pub fn for_peer(&self, peer: Peer) -> Api {
         Api { shared: self.shared.clone(), peer, connection: None, remote: None, is_own: self.is_own }
     }
 
-    /// Returns the same API for a part of the control plane.
+    /// Returns the same API for a component of the control plane.
     pub fn for_control_plane(&self) -> Api {
         Api { is_own: true, ..self.clone() }
     }
 
-    /// Returns the same API for another connection.
+    /// Returns the same API for a connection.
     pub(super) fn for_connection(&self, peer: Peer, connection: Arc<Connection>, remote: IpAddr) -> Api {
         let shared = self.shared.clone();
         Api { shared, peer, connection: Some(connection), remote: Some(remote), is_own: false }
     }
 
-    /// Returns the API of a server that the path leads to below the address of this one, for the
-    /// same connection. The URI becomes one of that server.
+    /// Returns the API of another server that is served below the path, for the same connection,
+    /// and changes the URI to that server's. Returns None if there is no such server.
     pub(super) fn below(&self, uri: &mut Uri) -> Option<Api> {
         let (api, length) = self.shared.extensions.below.as_ref()?(uri.path())?;
         let rest = uri.path_and_query()?.as_str().get(length..)?;
@@ -202,7 +202,7 @@ impl Api {
         Some(Api { shared: api.shared, ..self.clone() })
     }
 
-    /// Returns the generic verbs.
+    /// Returns the registry, which implements the generic verbs.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.shared.registry
     }

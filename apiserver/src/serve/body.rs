@@ -32,7 +32,7 @@ pub struct Body {
     transfer: Option<Transfer>,
     /// The flushes of the connection, if the next piece waits for them.
     flushes: Option<Arc<Flushes>>,
-    /// Whether the chunks of a stream are passed on whole, regardless of their size.
+    /// Whether the chunks of a stream are sent without splitting, regardless of their size.
     whole_chunks: bool,
     /// The connection is active until the client has all of it.
     active: Option<Active>,
@@ -46,7 +46,7 @@ enum Content {
     Chunks {
         size: usize,
         chunks: Box<dyn Iterator<Item = Bytes> + Send>,
-        /// Whether making a chunk costs more than copying.
+        /// Whether making a chunk costs more than copying it.
         is_expensive: bool,
     },
     Stream {
@@ -55,7 +55,8 @@ enum Content {
         size: usize,
         /// The rest of the last chunk.
         rest: Bytes,
-        /// Whether the last chunk is not shared, for example with another watch.
+        /// Whether the last chunk is owned, that is, not shared with another response such as a
+        /// watch.
         is_own: bool,
     },
     /// A panic ended it.
@@ -128,7 +129,7 @@ impl Body {
         Body { content, transfer: None, flushes: None, whole_chunks: false, active: None, held: Vec::new() }
     }
 
-    /// Returns its bytes, if they are all in memory.
+    /// Returns the bytes of the body; None if they are not all in memory.
     pub fn whole(&self) -> Option<&Bytes> {
         match &self.content {
             Content::Full(bytes) => Some(bytes),
@@ -136,7 +137,7 @@ impl Body {
         }
     }
 
-    /// Returns whether it is sent in one piece, and nothing of it remains.
+    /// Returns whether the body is sent in one piece, so that nothing of it remains.
     pub fn is_one_piece(&self) -> bool {
         self.whole().is_some_and(|bytes| bytes.len() <= PIECE)
     }

@@ -29,7 +29,7 @@ pub(super) struct Call<'a> {
     pub audit: &'a AuditContext,
     /// The address of the client, where there is a socket.
     pub remote: Option<IpAddr>,
-    /// Whether the client is a part of the control plane.
+    /// Whether the client is a component of the control plane.
     pub is_own: bool,
     /// Counts a watch for as long as it lasts.
     pub lasting: Option<GaugeGuard>,

@@ -11,7 +11,7 @@ use crate::request::info::RequestInfo;
 
 /// Observes the requests of a server.
 pub trait ObserveRequests: Send + Sync {
-    /// Called when the response to a request begins. It must not block for long.
+    /// Observes a request whose response begins. It must not block for long.
     fn completed(&self, request: &CompletedRequest<'_>);
 }
 
@@ -37,7 +37,7 @@ pub struct CompletedRequest<'a> {
     pub refusal: Option<&'a Status>,
     /// The time until the response began.
     pub took: Duration,
-    /// Whether the client is a part of the control plane.
+    /// Whether the client is a component of the control plane.
     pub is_own: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Returns the limits for a process with a limit of open files.
+    /// Returns the limits for a process that may have so many open files.
     pub fn for_open_files(files: usize) -> ConnectionLimits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
         ConnectionLimits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }
@@ -67,15 +67,15 @@ pub struct Connection {
     connections: Arc<Connections>,
     id: u64,
     close: Arc<Notify>,
-    /// Whether there was a request.
+    /// Whether a request was received.
     spoken: AtomicBool,
     authenticated: AtomicBool,
-    /// Whether its user has too many: it is closed after the response to the request that was
-    /// authenticated.
+    /// Whether the user has too many connections. Then this one is closed after the response to the
+    /// request that was authenticated.
     excess: AtomicBool,
     /// Its user, if its connections are counted.
     user: Mutex<Option<Arc<str>>>,
-    /// Whether its end waits for the client's.
+    /// Whether the server waits for the client to close the connection first.
     waits_for_client_close: AtomicBool,
     /// The number of requests whose response is not complete.
     active: AtomicUsize,
@@ -130,7 +130,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// Returns the notification that the connection must be closed.
+    /// Returns the notification that asks the connection to close.
     pub fn close(&self) -> Arc<Notify> {
         self.close.clone()
     }
@@ -146,11 +146,11 @@ impl Connection {
         }
     }
 
-    /// Records that a request was authenticated. The connection counts for the user of the first
-    /// one.
+    /// Records that a request was authenticated. The connection counts for the user of its first
+    /// such request.
     ///
-    /// Returns false if the user has too many connections: then it is closed after the response to
-    /// this request.
+    /// Returns `false` if the user has too many connections. Then this one is closed after the
+    /// response to this request.
     pub fn authenticated(&self, user: &UserInfo, anonymous: bool) -> bool {
         if anonymous || self.authenticated.swap(true, Ordering::Relaxed) {
             return true;
@@ -187,12 +187,12 @@ impl Connection {
         self.waits_for_client_close.store(self.idle().is_none(), Ordering::Relaxed);
     }
 
-    /// Returns whether the end of the connection waits for the client's.
+    /// Returns `true` if the server waits for the client to close the connection first.
     pub fn waits_for_client_close(&self) -> bool {
         self.waits_for_client_close.load(Ordering::Relaxed)
     }
 
-    /// Returns the time since the last request; None while there is one.
+    /// Returns the time since the last request; None while a request is in progress.
     pub fn idle(&self) -> Option<Duration> {
         let since = self.idle_since.load(Ordering::Relaxed);
         let idle = Duration::from_millis(self.connections.now().saturating_sub(since));

@@ -23,7 +23,7 @@ pub struct Deadline {
 }
 
 impl Default for Deadline {
-    /// Returns the deadline of a request that names none.
+    /// Returns the deadline of a request without a `timeout`.
     fn default() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + REQUEST_TIMEOUT }
@@ -31,7 +31,7 @@ impl Default for Deadline {
 }
 
 impl Deadline {
-    /// Returns the deadline of a request that arrives now: that of its `timeout`, limited to the
+    /// Returns the deadline of a request that arrives now: its `timeout`, but not more than the
     /// server's.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Deadline {
         Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
     }
 
-    /// Returns the deadline of a request that lasts as long as it needs.
+    /// Returns the deadline of a request that may take any time.
     pub fn never() -> Deadline {
         let began = Instant::now();
         Deadline { began, at: began + NEVER }

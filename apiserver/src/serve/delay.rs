@@ -23,7 +23,7 @@ const BURST: Duration = Duration::from_micros(100);
 /// or flushed: a server always does one of them. A flush does not wait for the delay.
 pub struct Delayed<S> {
     stream: S,
-    /// None delivers each write at once.
+    /// The delay line; None delivers each write at once.
     line: Option<Line>,
 }
 
@@ -34,7 +34,7 @@ struct Line {
     pieces: VecDeque<Piece>,
     /// The bytes in all pieces.
     held: usize,
-    /// Whether delivered bytes have to be flushed.
+    /// Whether delivered bytes must be flushed.
     is_unflushed: bool,
     timer: Pin<Box<Sleep>>,
 }

@@ -43,7 +43,7 @@ pub struct EventStream {
     held: VecDeque<Notice>,
     /// Frames that may be handed out.
     ready: VecDeque<Bytes>,
-    /// When the next chunk is made at the earliest.
+    /// The earliest time at which the next chunk is made.
     not_before: Option<Instant>,
     /// The work until the client has what was there at the beginning.
     beginning: Option<Beginning>,

@@ -193,7 +193,7 @@ impl RequestContext {
         self.impersonated.get().or(self.user.get()).map_or("", |user| &user.name)
     }
 
-    /// Returns the request for a resource, if it is one.
+    /// Returns the request's resource and names; None for a request to a path without a resource.
     pub fn resource(&self) -> Option<&ResourceRequest> {
         match &self.info {
             RequestInfo::Resource(request) => Some(request),
@@ -245,7 +245,7 @@ impl RequestContext {
     }
 }
 
-/// Returns a header of a new id. Digits and hyphens always are one.
+/// Returns a header with a new audit ID. Digits and hyphens are always valid in a header.
 fn new_audit_id() -> HeaderValue {
     let mut buffer = uuid::Uuid::encode_buffer();
     let id = uuid::Uuid::new_v4().hyphenated().encode_lower(&mut buffer);

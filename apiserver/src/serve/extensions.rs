@@ -32,13 +32,13 @@ use crate::{Error, Result};
 pub struct Extensions {
     /// Lists of the POSTs that have answers of their own.
     pub actions: &'static [&'static [ActionDeclaration]],
-    /// Answers requests for connections. None: there are no subresources for these.
+    /// Handles requests for connections; None if there are no subresources for them.
     pub connect: Option<Connect>,
     /// Paths that are none of Kubernetes'.
     pub paths: Vec<Paths>,
     /// Finds the server of a path that is below another server's address.
     pub below: Option<FindBelow>,
-    /// The requests under way.
+    /// The requests in progress.
     pub traffic: Arc<Traffic>,
     /// Observes all requests.
     pub observer: Option<Arc<dyn ObserveRequests>>,
@@ -68,7 +68,7 @@ pub struct Paths {
 /// and is no work that others wait for.
 pub const EXTENSION_PATHS: [&str; 2] = ["/coracle/", "/ui/"];
 
-/// Whether a path begins with a prefix, or is the prefix without its slash.
+/// Returns `true` if a path begins with a prefix, or equals the prefix without its slash.
 pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix.trim_end_matches('/'))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -195,7 +195,7 @@ pub enum Connected {
 }
 
 impl Extensions {
-    /// The answer to a POST, if it has one of its own.
+    /// Returns the handler of a POST; None if the resource has no handler of its own.
     pub(super) fn action(&self, group: &str, resource: &str, subresource: &str) -> Option<Action> {
         let found = self.actions.iter().copied().flatten().find(|declared| {
             declared.resource == resource && declared.subresource == subresource && declared.group == group

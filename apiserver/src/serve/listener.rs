@@ -105,7 +105,7 @@ impl Listener {
         self
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -185,7 +185,7 @@ impl AcceptFailures {
 }
 
 /// Returns the number of files that this process may have open, after raising the limit as far as
-/// the system allows.
+/// the system permits.
 fn max_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

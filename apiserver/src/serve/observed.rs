@@ -1,4 +1,4 @@
-//! A connection with an observer of what is read and flushed.
+//! A connection with an observer of its reads and flushes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,23 +8,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Observes a connection.
 pub trait Observer {
-    /// Whether the connection may be read now. Otherwise the task is woken when it may.
+    /// Returns `Ready` if the connection may be read now. Otherwise it wakes the task once the
+    /// connection may be read.
     fn poll_may_read(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 
-    /// Some bytes were read.
+    /// Called after bytes were read.
     ///
     /// # Errors
-    /// They end the connection.
+    /// An error ends the connection.
     fn read(&mut self, _bytes: &[u8]) -> io::Result<()> {
         Ok(())
     }
 
-    /// There is nothing to read.
+    /// Called if there is nothing to read.
     fn waits(&mut self) {}
 
-    /// All that was written has left the process.
+    /// Called once everything written has left the process.
     fn flushed(&mut self) {}
 }
 

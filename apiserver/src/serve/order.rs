@@ -44,7 +44,8 @@ type FirstEvent = dyn Fn(&str, Revision) -> Option<Revision> + Send + Sync;
 pub struct Clients {
     first_event: Arc<FirstEvent>,
     identities: RandomState,
-    /// By a hash of the identity. Two clients of the same hash only wait for each other without need.
+    /// The clients by a hash of their identity. Two clients with the same hash only wait for each
+    /// other without need.
     by_identity: Mutex<HashMap<u64, Weak<Client>>>,
 }
 
@@ -84,7 +85,7 @@ pub struct Place {
     position: Position,
     /// The revision of its ticket.
     revision: Option<Revision>,
-    /// When the ticket may have become the first.
+    /// Notified when the ticket may have become the first.
     first: Arc<Notify>,
 }
 
@@ -99,12 +100,12 @@ pub struct DeliveryWindow {
 /// The time at which a watch checks again whether it may deliver, if it is not woken before.
 struct Wait {
     until: Instant,
-    /// Whether another watch has been woken, but has not taken a ticket yet.
+    /// Whether the watch waits until another watch, which has been woken, takes its ticket.
     is_for_ticket: bool,
 }
 
 impl DeliveryWindow {
-    /// Returns whether an event of a revision may be delivered. The first one always may.
+    /// Returns whether an event of a revision may be delivered. The first event always may.
     pub fn includes(&self, revision: Revision) -> bool {
         revision <= self.first || self.next.is_none_or(|next| revision < next)
     }

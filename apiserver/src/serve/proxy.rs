@@ -89,7 +89,7 @@ pub async fn respond(
 pub struct Upstream {
     /// Its addresses.
     pub destination: Destination,
-    /// Whether it speaks TLS. Its certificate is not verified.
+    /// Whether the endpoint uses TLS. Its certificate is not verified.
     pub is_tls: bool,
     /// The host and port by which clients know it.
     pub host: String,
@@ -155,7 +155,8 @@ pub async fn request_upstream(
     Ok(response)
 }
 
-/// A location of another server, as clients of this one reach it. None: it is left as it is.
+/// Returns a location of another server as clients reach it through this one; None if it needs no
+/// change.
 fn proxied_location(prefix: &str, location: &str, upstream: &Upstream) -> Option<HeaderValue> {
     let uri: http::Uri = location.parse().ok()?;
     let mut addresses = upstream.destination.addresses.iter();
@@ -168,7 +169,8 @@ fn proxied_location(prefix: &str, location: &str, upstream: &Upstream) -> Option
     HeaderValue::from_str(&format!("{prefix}{path}")).ok().filter(|_| is_own && is_path)
 }
 
-/// The response of another server for the client. None: it switched protocols, and the client has not asked for it.
+/// Returns the response of another server for the client; None if that server switched protocols
+/// without a request of the client.
 ///
 /// - `upgrade`: the connection of a client that has
 fn relay(
@@ -215,7 +217,7 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
     headers.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// The connection of a request that asks for another protocol. Over HTTP/2 and in process there is none.
+/// Returns the connection of a request for another protocol; None over HTTP/2 and in process.
 fn upgrade_of(parts: &Parts) -> Option<OnUpgrade> {
     let mut connection = parts.headers.get_all(header::CONNECTION).iter();
     let asks = connection
@@ -272,7 +274,8 @@ fn add_user(headers: &mut HeaderMap, user: &UserInfo) -> std::result::Result<(),
     Ok(())
 }
 
-/// A key of a user's extra as part of a header's name: what cannot stand there is percent-encoded.
+/// Returns a key of a user's extra as part of a header's name. Characters that are invalid there
+/// are percent-encoded.
 fn escape(key: &str) -> String {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
     key.bytes()

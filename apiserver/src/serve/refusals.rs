@@ -77,8 +77,8 @@ impl Refusal {
     }
 }
 
-/// Returns the name of the object that a request is about; empty if it is not known. That of a new
-/// object is in the body, and in the response that refuses it.
+/// Returns the name of the object of a request; empty if it is not known. The name of a new object
+/// is in the body, and in the response that refuses it.
 pub(super) fn name_of<'a>(request: &'a ResourceRequest, status: Option<&'a Status>) -> &'a str {
     // Something else was not found, such as the namespace.
     let status = status.filter(|status| request.name.is_empty() && status.code != 404);
@@ -107,7 +107,7 @@ impl Refusals {
         kept.push_back(Refusal { count: count + refusal.count, ..refusal });
     }
 
-    /// Returns the refusals that a condition holds for, newest first.
+    /// Returns the refusals that satisfy a condition, newest first.
     pub fn select(&self, is_selected: impl Fn(&Refusal) -> bool) -> Vec<Refusal> {
         self.0.lock().iter().rev().filter(|refusal| is_selected(refusal)).cloned().collect()
     }

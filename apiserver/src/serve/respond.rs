@@ -70,9 +70,8 @@ pub fn too_many_requests() -> Response<Body> {
     response
 }
 
-/// Returns the response to a request that would last, from a server that is shutting down: the
-/// client shall try again, and will find another server. As upstream has it in
-/// `filters/waitgroup.go`.
+/// Returns the response to a long-running request from a server that is shutting down. The client
+/// retries, and reaches another server. Source: `filters/waitgroup.go` of upstream.
 pub fn shutting_down() -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -92,7 +91,7 @@ pub fn unsniffed(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// Returns the response after a panic, whose message is only logged.
+/// Returns the response after a panic. The panic's message is only logged.
 pub fn panicked() -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

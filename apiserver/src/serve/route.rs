@@ -29,8 +29,8 @@ impl Route {
         }
     }
 
-    /// Whether the response can be a Table. What is created only to be answered (reviews, evictions, bindings, tokens)
-    /// has no columns.
+    /// Returns `true` if the response can be a Table. Objects that are created only for their
+    /// response (reviews, evictions, bindings, tokens) have no columns.
     pub fn has_tables(&self, verb: Verb) -> bool {
         let is_stored = self.subresource.is_none() && self.info.has_verb("get");
         verb != Verb::Create || is_stored

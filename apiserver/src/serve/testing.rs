@@ -28,7 +28,7 @@ pub fn body(bytes: impl Into<Bytes>) -> TestBody {
     Full::new(bytes.into())
 }
 
-/// Returns a request without a body, as it enters the stack.
+/// Returns a request without a body, as the first layer receives it.
 pub fn received(method: &str, uri: &str, headers: &[(&str, &str)]) -> ReceivedRequest<TestBody> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in headers {
@@ -54,7 +54,7 @@ pub fn authenticator() -> Authenticator {
     Authenticator::new(Vec::new(), Clock::mock(jiff::Timestamp::UNIX_EPOCH).0)
 }
 
-/// Returns a registry with the first objects of a cluster.
+/// Returns a registry with the objects that a new cluster has.
 pub async fn registry() -> Arc<Registry> {
     let resources = SharedResourceTable::new(coracle_resources::built_in());
     let index = ObjectIndex::new(resources.clone());
@@ -73,7 +73,7 @@ pub async fn registry() -> Arc<Registry> {
     Arc::new(registry)
 }
 
-/// Flow control by the FlowSchemas in a registry.
+/// Returns flow control by the FlowSchemas in a registry.
 pub fn flow_controller(registry: &Arc<Registry>) -> FlowController {
     FlowController::new(registry.clone(), FlowControlMetrics::new(Metrics::new().registry()))
 }

@@ -14,7 +14,7 @@ use super::refusals::{Refusal, Refusals};
 use crate::access::authenticate::ANONYMOUS;
 use crate::registry::{AuthorRequest, LONGEST_TEXT, cut};
 
-/// The most writers that are told apart.
+/// The largest number of writers that are distinguished.
 const MOST_WRITERS: usize = 1000;
 
 /// The most user agents that are remembered.
@@ -34,7 +34,7 @@ pub struct Traffic {
 #[derive(Default)]
 struct Requests {
     under_way: HashMap<usize, Weak<RequestContext>>,
-    /// The watches of which the clients have not taken what was there at the beginning: their names.
+    /// The watches whose clients have not yet received the initial objects: their names.
     beginnings: BTreeMap<u64, String>,
     last_beginning: u64,
     /// The user agents of requests that succeeded.
@@ -50,7 +50,7 @@ pub struct Writer {
     pub resource: String,
 }
 
-/// Has writes counted until this is dropped.
+/// Observes writes: they are counted until this is dropped.
 pub struct Observation(Arc<Traffic>);
 
 /// The work of a watch until its client has taken what was there at the beginning.
@@ -60,7 +60,7 @@ pub struct Beginning {
     _work: Work,
 }
 
-/// A request under way.
+/// A request in progress.
 pub struct RequestUnderWay {
     traffic: Arc<Traffic>,
     context: Arc<RequestContext>,
@@ -83,12 +83,12 @@ impl Traffic {
         Beginning { traffic: self.clone(), number, _work: work }
     }
 
-    /// The watches of which the clients have not taken what was there at the beginning.
+    /// Returns the watches whose clients have not yet received the initial objects.
     pub fn beginnings(&self, limit: usize) -> Vec<String> {
         self.requests.lock().beginnings.values().take(limit).cloned().collect()
     }
 
-    /// The requests under way: the user agent, the method and the path of each.
+    /// Returns the requests in progress: the user agent, the method and the path of each.
     pub fn under_way(&self, limit: usize) -> Vec<String> {
         let requests: Vec<_> =
             self.requests.lock().under_way.values().filter_map(Weak::upgrade).take(limit).collect();
@@ -97,7 +97,7 @@ impl Traffic {
         lines
     }
 
-    /// Whether a client was seen by the user agent of which a condition is true.
+    /// Returns `true` if a request came from a client with a user agent that satisfies a condition.
     pub fn has_seen(&self, is_wanted: impl Fn(&str) -> bool) -> bool {
         self.requests.lock().user_agents.iter().any(|user_agent| is_wanted(user_agent))
     }

@@ -33,7 +33,7 @@ tokio::task_local! {
 /// Runs a task that writes responses until it is done, a transfer in it is cut off, or `cut` is
 /// notified.
 ///
-/// Returns None if it was cut off.
+/// Returns the output of the task, or None if it was cut off.
 pub async fn cuttable<F: Future>(cut: Arc<Notify>, work: F) -> Option<F::Output> {
     tokio::select! {
         biased;
@@ -136,7 +136,8 @@ impl State {
         self.held_bytes.load(Ordering::Relaxed).saturating_add(self.chunk.load(Ordering::Relaxed))
     }
 
-    /// Returns the time since a chunk was passed on, if it has not been sent yet.
+    /// Returns the time since a chunk was passed on that has not been sent yet; None if there is no
+    /// such chunk.
     fn stalled_for(&self, now: Instant) -> Option<Duration> {
         match self.chunk_sent_at.load(Ordering::Relaxed) {
             0 => None,
@@ -179,7 +180,7 @@ impl Drop for Transfer {
 mod tests {
     use super::*;
 
-    /// Returns whether the task of a stalled transfer ends in a sweep after some time.
+    /// Returns whether a sweep that takes place `after` later ends the task of a stalled transfer.
     async fn is_cut(
         transfers: &Arc<Transfers>,
         transfer: impl FnOnce() -> Option<Transfer>,

@@ -14,7 +14,7 @@ use super::body::Body;
 /// Serves a connection that left HTTP, until it returns or the server shuts down. The connection is closed when it is dropped.
 pub type ServeUpgraded = Box<dyn FnOnce(TokioIo<Upgraded>) -> BoxFuture<'static, ()> + Send>;
 
-/// In the extensions of a response with status 101.
+/// An upgrade, in the extensions of a response with status 101.
 #[derive(Clone)]
 struct Upgrade {
     connection: OnUpgrade,

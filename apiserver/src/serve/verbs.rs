@@ -107,8 +107,9 @@ impl Call<'_> {
         Ok(respond::object(outcome.code, &form, content))
     }
 
-    /// Must the request see all that was written before it? Writes must, since they build on what is there; reads may name a
-    /// revision that suffices, of which 0 is any.
+    /// Returns `true` if the request must see everything that was written before it. A write must,
+    /// because it builds on the current state; a read may name a revision that suffices, and 0
+    /// means any.
     fn is_linearizable(&self, verb: Verb) -> bool {
         match verb {
             Verb::Get | Verb::List | Verb::Watch => {
@@ -304,7 +305,7 @@ impl Call<'_> {
         }
     }
 
-    /// From the body if there is one, and then the query does not count.
+    /// Reads the options from the body if there is one; then the query does not count.
     fn delete_options(&self) -> Result<DeleteOptions> {
         let bytes = self.body.clone()?;
         if bytes.is_empty() {
@@ -382,7 +383,7 @@ fn path_after_subresource(path: &str, in_namespace: bool) -> &str {
     path.match_indices('/').nth(before).map_or("", |(index, _)| &path[index..])
 }
 
-/// Whether a connection can be asked for with a method.
+/// Returns `true` if a connection can be requested with a method.
 fn takes(connection: Connection, method: &Method) -> bool {
     match connection {
         Connection::Log => method == Method::GET,

@@ -88,7 +88,8 @@ pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<B
     switched
 }
 
-/// Returns the headers that accept a handshake, or the status and text that refuse it.
+/// Returns the headers that accept a handshake; the error has the status and the text that refuse
+/// it.
 fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or("");
     let key = text(header::SEC_WEBSOCKET_KEY);
@@ -216,8 +217,9 @@ struct Events {
 }
 
 impl Events {
-    /// Returns the messages that end in this chunk; None in place of one that cannot be sent, which
-    /// ends the stream. A chunk of whole events, which nearly all are, is not copied.
+    /// Returns the messages that are complete with this chunk. None stands for a message that
+    /// cannot be sent, which ends the stream. A chunk of whole events, as nearly all are, is not
+    /// copied.
     fn split(&mut self, chunk: Bytes) -> Vec<Option<Message>> {
         let mut bytes = if self.pending.is_empty() {
             chunk

@@ -115,7 +115,7 @@ impl Health {
         hook
     }
 
-    /// Whether every check of the endpoint passes.
+    /// Returns `true` if every check of the endpoint passes.
     pub fn passes(&self, endpoint: Endpoint) -> bool {
         self.checks_of(endpoint).all(|check| (check.probe)().is_ok())
     }

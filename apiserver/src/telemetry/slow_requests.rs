@@ -77,8 +77,8 @@ impl SlowRequests {
         );
     }
 
-    /// Returns the number of requests that were not logged since the last one, if another may be
-    /// logged now; otherwise None.
+    /// Returns the number of requests since the last logged one that were not logged; None if
+    /// another one may not be logged now.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut window = self.window.lock();
         if window.began.is_none_or(|began| now.duration_since(began) >= Duration::from_secs(1)) {

@@ -28,14 +28,14 @@ pub struct SpanContext {
     pub trace_id: [u8; 16],
     /// The span in it; not all zero.
     pub span_id: [u8; 8],
-    /// Whether it is recorded.
+    /// Whether the trace is recorded.
     pub is_sampled: bool,
     /// `tracestate`, which is passed on unread.
     pub state: Option<HeaderValue>,
 }
 
 impl SpanContext {
-    /// The span of the client; None if the headers have none, or a malformed one.
+    /// Returns the client's span; None if the headers have none, or a malformed one.
     pub fn of(headers: &HeaderMap) -> Option<SpanContext> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };

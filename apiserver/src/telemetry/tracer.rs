@@ -201,7 +201,7 @@ impl Tracer {
         }
     }
 
-    /// Returns whether a span is to be ended.
+    /// Returns whether a span is recorded, so that it must be ended.
     pub fn records(&self, span: &ServerSpan) -> bool {
         self.recorder.is_some() && span.context.is_sampled
     }
@@ -275,8 +275,8 @@ fn begin(sampling_rate: u64, parent: Option<SpanContext>, is_trusted: bool) -> S
 }
 
 /// Returns whether a new trace is recorded. The decision is derived from the trace ID, so that all
-/// servers with the same rate agree; in a UUID it uses the low bits of the first half, since the
-/// second half begins with its variant.
+/// servers with the same rate agree. It uses the low bits of the first half, because in a UUID the
+/// second half begins with the variant.
 fn is_sampled(trace_id: [u8; 16], rate: u64) -> bool {
     let [a, b, c, d, e, f, ..] = trace_id;
     let random = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);

@@ -72,7 +72,7 @@ struct TakenOverServers {
 }
 
 impl TakenOverServers {
-    /// Returns this server, if a URL names one of the others.
+    /// Returns this server if a URL names a server that it has taken over.
     fn to(&self, target: &Target) -> Option<&OwnServer> {
         let is_of_this_machine = |address: IpAddr| address.is_loopback() || address.is_unspecified();
         let names = |server: &SocketAddr| {
@@ -167,10 +167,10 @@ impl ClientManager {
         }
     }
 
-    /// Returns the client of a server. The inner error is one of the service's resolution.
+    /// Returns the client of a server. The inner error is that of the service's resolution.
     ///
     /// # Errors
-    /// [`ConfigError`] if TLS cannot be spoken as configured.
+    /// [`ConfigError`] if the TLS configuration is invalid.
     pub(super) fn client(
         &self,
         config: &ClientConfig,
@@ -201,7 +201,7 @@ impl ClientManager {
     /// - `is_tls`: whether the server uses TLS
     ///
     /// # Errors
-    /// TLS cannot be configured.
+    /// The TLS configuration is invalid.
     pub fn address_client(&self, destination: &Destination, is_tls: bool) -> Result<HttpClient, ConfigError> {
         let host = match (&destination.fallback, destination.addresses.first()) {
             (Some((host, _)), _) => host.clone(),
@@ -212,7 +212,7 @@ impl ClientManager {
         self.client_of(ClientKey { destination: destination.clone(), host, tls })
     }
 
-    /// Returns the client that is kept for a key.
+    /// Returns the cached client for a key, or creates it.
     fn client_of(&self, key: ClientKey) -> Result<HttpClient, ConfigError> {
         if let Some(client) = self.clients.lock().get(&key) {
             return Ok(client.clone());
@@ -232,10 +232,10 @@ impl ClientManager {
         Ok(clients.entry(key).or_insert(client).clone())
     }
 
-    /// Returns the client of a service, for requests of any kind.
+    /// Returns the client for a service, for requests of any kind.
     ///
     /// # Errors
-    /// The service cannot be resolved, or TLS not spoken.
+    /// The service cannot be resolved, or the TLS configuration is invalid.
     pub fn service_client(
         &self,
         service: &ServiceReference,
@@ -274,7 +274,7 @@ impl ClientManager {
         }
     }
 
-    /// Returns the TLS configuration for a server, and its name.
+    /// Returns the TLS configuration for a server, and the server's name.
     fn tls_to(
         &self,
         key: &ClientKey,

@@ -41,7 +41,7 @@ pub struct TlsConfig {
     pub ca_bundle: Option<Arc<[u8]>>,
     /// `insecureSkipTLSVerify`.
     pub insecure: bool,
-    /// Whether the front proxy's certificate is presented.
+    /// Whether the client presents the front proxy's certificate.
     pub as_front_proxy: bool,
 }
 
@@ -122,8 +122,8 @@ fn target_of(url: &str) -> Option<Target> {
     Some(Target { host, port, authority: authority.as_str().to_owned(), path: clean(uri.path()) })
 }
 
-/// Returns the port of an authority, or the default one without a port. None: it is no number from
-/// 1 to 65535.
+/// Returns the port of an authority, or `default` if it has no port; None if the port is not a
+/// number from 1 to 65535.
 pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     let (_, host) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
     match host.strip_prefix(authority.host())?.strip_prefix(':') {
@@ -134,7 +134,7 @@ pub fn port_or(authority: &Authority, default: u16) -> Option<u16> {
     }
 }
 
-/// Returns a path as client-go joins it: it begins with a slash and does not end with one.
+/// Returns a path as client-go joins it. It begins with a slash, and does not end with one.
 fn clean(path: &str) -> String {
     let segments = path.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
     segments.fold(String::new(), |path, segment| path + "/" + segment)

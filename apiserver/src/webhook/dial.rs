@@ -97,7 +97,7 @@ impl Dialer {
     }
 }
 
-/// Returns the first connection that is established by several concurrent attempts.
+/// Connects to all addresses concurrently, and returns the first connection that is established.
 async fn first_of(addresses: &[SocketAddr]) -> Result<TcpStream, TransportError> {
     let attempts = addresses.iter().map(|address| {
         TcpStream::connect(*address)

@@ -119,8 +119,7 @@ pub enum CallError {
     },
 }
 
-/// Returns the beginning of another server's text that an error repeats, of this many bytes at
-/// most.
+/// Returns the beginning of another server's text, for an error message; at most so many bytes.
 pub fn excerpt(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -166,7 +165,7 @@ fn unsuccessful(code: u16, text: &str) -> String {
 }
 
 impl TransportError {
-    /// Returns the error of a `connect`.
+    /// Returns the error for a failed `connect`.
     pub fn dial(address: &str, error: &io::Error) -> TransportError {
         let cause = match error.kind() {
             io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
@@ -188,7 +187,8 @@ impl TransportError {
     }
 }
 
-/// Returns an error of the system without the number that Rust adds, in lower case as Go has it.
+/// Returns the text of an operating system's error as Go has it: in lower case, and without the
+/// number that Rust adds.
 fn of_system(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

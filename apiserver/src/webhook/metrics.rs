@@ -10,16 +10,17 @@ const SECONDS: &[f64] =
     &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const LABELS: &[&str] = &["result", "failure_type"];
 
-/// Why a conversion failed.
+/// The reason why a conversion failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConversionFailure {
     /// The webhook could not be called.
     Call,
-    /// Its response makes no sense, or says that it failed.
+    /// The response is invalid, or reports a failure.
     MalformedResponse,
-    /// It returned fewer or more objects than it was sent.
+    /// The webhook returned fewer or more objects than it was sent.
     PartialResponse,
-    /// It returned an object that is none of the wanted version, or has other metadata.
+    /// The webhook returned an object that does not have the requested version, or has other
+    /// metadata.
     InvalidConvertedObject,
 }
 

@@ -98,7 +98,7 @@ impl Client {
     }
 }
 
-/// The owners of an object: manager, version and fields.
+/// Returns the owners of an object: manager, version and fields.
 fn owners(answer: &(u16, Value)) -> Vec<String> {
     let entries = answer.1["metadata"]["managedFields"].as_array().into_iter().flatten();
     let owner = |entry: &Value| {

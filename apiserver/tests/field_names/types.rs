@@ -13,7 +13,8 @@ impl Scope {
         Scope(schema().structs().map(|(id, _)| id).collect())
     }
 
-    /// The structs in objects of a kind, which is named as in `replica_set`; None if there is none.
+    /// Returns the structs in objects of a kind, whose name is like `replica_set`; None if there is
+    /// no such kind.
     pub fn of_kind(snake_case: &str) -> Option<Scope> {
         let name = snake_case.replace('_', "");
         let kinds = schema().resources().iter().filter(|resource| resource.singular == name);
@@ -42,8 +43,8 @@ impl Scope {
         Scope(found)
     }
 
-    /// Whether the names lead from some struct through its fields. Lists have no names of their own,
-    /// and maps have any.
+    /// Returns `true` if the path leads from some struct through its fields. Lists have no names of
+    /// their own, and maps have any.
     pub fn has(&self, path: &[String]) -> bool {
         self.0.iter().any(|id| leads(&Type::Struct(*id), path))
     }

@@ -45,7 +45,7 @@ fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether an item is compiled for tests only.
+/// Returns `true` if an item is compiled for tests only.
 pub fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")

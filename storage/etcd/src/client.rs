@@ -106,7 +106,7 @@ impl Client {
         self.idempotent(request, "/etcdserverpb.KV/Range").await
     }
 
-    /// Sent once: the caller decides whether it can be sent again.
+    /// Sends a transaction once. The caller decides whether it can be sent again.
     pub async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Status> {
         self.once(request, "/etcdserverpb.KV/Txn").await
     }

@@ -93,7 +93,7 @@ pub(crate) async fn compact(client: &Client, up_to: u64) -> Result<(), Status> {
     }
 }
 
-/// Returns the lowest revision from `lowest` on that is not compacted.
+/// Returns the lowest revision at or above `lowest` that is not compacted.
 pub(crate) async fn find_compact_revision(client: &Client, lowest: u64, newest: u64) -> Result<u64, Status> {
     let (mut low, mut high) = (lowest.max(1), newest.max(1));
     while low < high {

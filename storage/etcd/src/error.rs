@@ -50,8 +50,8 @@ pub(crate) fn failed(
     LogError::Failed { action, location: location(servers), cause }
 }
 
-/// Returns a failed call in words: its own text has the fields of a status, and those of its
-/// causes.
+/// Describes a failed call for messages. The status's own text would also list its fields, and
+/// those of its causes.
 fn described(status: &Status) -> String {
     let mut cause: &dyn Error = status;
     while let Some(next) = cause.source() {
@@ -65,7 +65,7 @@ fn described(status: &Status) -> String {
     }
 }
 
-/// Returns the place of a log in a cluster, for messages.
+/// Returns the location of a log in a cluster, for messages.
 pub(crate) fn location(servers: &str) -> Location {
     Location::Service(format!("etcd at {servers}"))
 }

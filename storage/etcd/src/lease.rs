@@ -36,10 +36,10 @@ impl Leases {
         Leases { client, shared: Mutex::default() }
     }
 
-    /// Returns a lease that lasts at least so long from now, and hardly longer.
+    /// Returns a lease that lasts for at least `ttl` from now, and only little longer.
     ///
     /// # Errors
-    /// etcd's message, if it grants none.
+    /// etcd's message, if it does not grant a lease.
     pub async fn get(&self, ttl: Duration) -> Result<i64, String> {
         if let Some(id) = self.shared(ttl, Instant::now()) {
             return Ok(id);

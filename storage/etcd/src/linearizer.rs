@@ -34,7 +34,7 @@ pub(crate) struct ReadIndex {
 }
 
 impl ReadIndex {
-    /// Returns the handle and the task that serves it.
+    /// Creates the handle, and the task that handles its requests.
     pub fn new(
         client: Arc<Client>,
         tail: Arc<Tail>,

@@ -233,15 +233,16 @@ impl EtcdLog {
     }
 }
 
-/// Returns the number of values to request in the next page, from the average size of those in the
-/// last one.
+/// Returns the number of values to request in the next page, by the average size of the values in
+/// the last page.
 fn next_page(kvs: &[KeyValue]) -> i64 {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let average = (bytes / kvs.len().max(1)).max(1);
     i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
 }
 
-/// Returns the compact revision to load from, and the newest one, as soon as the cluster responds.
+/// Returns the compact revision to load from, and the newest revision. It retries until the cluster
+/// responds, or the timeout has passed.
 async fn bounds(client: &Client, prefix: Bytes) -> Result<(u64, u64), Status> {
     let deadline = Instant::now() + START_TIMEOUT;
     let newest = newest(client, &prefix, deadline).await?;
@@ -267,7 +268,7 @@ async fn range(client: &Client, request: &RangeRequest, deadline: Instant) -> Re
     }
 }
 
-/// Returns the newest revision, as soon as the cluster responds.
+/// Returns the newest revision. It retries until the cluster responds, or the deadline has passed.
 async fn newest(client: &Client, prefix: &Bytes, deadline: Instant) -> Result<u64, Status> {
     let request = RangeRequest { key: prefix.clone(), count_only: true, ..RangeRequest::default() };
     let response = range(client, &request, deadline).await?;

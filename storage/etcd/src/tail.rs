@@ -125,7 +125,7 @@ impl Tail {
         }
     }
 
-    /// All changes up to a revision were received.
+    /// Records that all changes up to a revision were received.
     pub fn advance(&self, to: u64) {
         self.progress.send_if_modified(|progress| {
             let is_news = progress.revision < to;
@@ -155,7 +155,8 @@ impl Tail {
         self.restart.notified().await;
     }
 
-    /// Returns whether changes after the progress are compacted.
+    /// Returns whether changes after the current progress are compacted, so that the watch has lost
+    /// them.
     pub fn is_lost(&self) -> bool {
         self.progress.borrow().is_lost
     }
@@ -237,9 +238,9 @@ impl Tail {
         drained
     }
 
-    /// Returns the revision at which exactly these changes (names and values) were made together.
+    /// Returns the revision of the transaction that made exactly these changes (names and values).
     /// Only the first unread change of the first name can match: a later one was made against a
-    /// newer state than the one the store read.
+    /// newer state than the one that the store read.
     pub fn find(&self, changes: &[(Bytes, Option<Bytes>)]) -> Option<u64> {
         let (first, _) = changes.first()?;
         let queue = self.queue.lock();

@@ -73,7 +73,7 @@ pub fn start_or_skip(members: usize) -> io::Result<Option<EtcdCluster>> {
     start_or_skip_with(members, None)
 }
 
-/// Returns the same, with TLS for the clients.
+/// Starts a cluster like [`start_or_skip`], with TLS for its clients.
 ///
 /// # Errors
 /// A server cannot be started.
@@ -127,7 +127,7 @@ impl EtcdCluster {
         self.members.iter().map(|member| self.client_url(member)).collect()
     }
 
-    /// Returns the cluster's endpoints, without TLS.
+    /// Returns the cluster's endpoints, for clients without TLS.
     pub fn endpoints(&self) -> Endpoints {
         Endpoints { servers: self.urls(), ..Endpoints::default() }
     }
@@ -213,8 +213,8 @@ impl EtcdCluster {
     }
 }
 
-/// Returns an unused address of this machine. Processes that run at the same time start at
-/// different ports.
+/// Returns an unused address of this machine. Processes that run at the same time begin their
+/// search at different ports.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = (process::id() % u32::from(PORTS)) * 97;

@@ -84,7 +84,7 @@ impl Txn {
         }
     }
 
-    /// Returns the first comparison that failed.
+    /// Returns the conflict of the first comparison that failed.
     fn conflict(&self, responses: &[ResponseOp], newest: u64) -> Conflict {
         let found = |op: &ResponseOp| match &op.response {
             Some(Response::Range(range)) => range.kvs.first().map(|kv| Revision(revision(kv.mod_revision))),

@@ -37,7 +37,7 @@ const PROGRESS_RESPONSE: i64 = -1;
 
 /// The reason for which a stream ended.
 enum End {
-    /// It can be resumed, perhaps with another member.
+    /// The watch was interrupted. It can be resumed, perhaps with another member.
     Interrupted(String),
     /// The revision to resume from is compacted.
     Compacted(u64),
@@ -217,8 +217,8 @@ fn watch_events(events: Vec<Event>) -> Vec<WatchEvent> {
     events.into_iter().filter_map(number).collect()
 }
 
-/// Returns whether a version of etcd reports progress only after earlier changes. Older versions
-/// may report it too soon, so that Kubernetes does not rely on it either.
+/// Returns whether a version of etcd reports progress only after all earlier changes. Older
+/// versions may report it too soon, so that Kubernetes does not rely on it either.
 fn reports_progress(version: &str) -> bool {
     let numbers: Vec<u64> =
         version.split(['.', '-', '+']).take(3).map_while(|number| number.parse().ok()).collect();

@@ -297,7 +297,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Returns a store that reaches the cluster through it.
+    /// Returns a store that reaches the cluster through the proxy.
     fn open(&self) -> Store<Marked> {
         let endpoints = Endpoints { servers: vec![self.url.clone()], ..Endpoints::default() };
         let log = EtcdLog::new(&endpoints, Plain, NEVER).expect("a log");

@@ -96,7 +96,7 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// Returns the summary in the header. It is confirmed once [`next_object`](Self::next_object)
+    /// Returns the summary in the header. It is verified once [`next_object`](Self::next_object)
     /// has returned the last object.
     pub fn summary(&self) -> Summary {
         self.summary
@@ -206,7 +206,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Returns the object of a payload. None if it is not one.
+/// Decodes the object in a payload; None if the payload is not an object.
 fn object(payload: &[u8]) -> Option<BackupObject> {
     let (created, rest) = payload.split_first_chunk()?;
     let (revision, rest) = rest.split_first_chunk()?;

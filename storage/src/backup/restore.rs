@@ -44,7 +44,7 @@ pub enum RestoreError {
     },
 }
 
-/// Whether revisions may go back with a restoration.
+/// Whether a restore may assign revisions below those that clients have seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Monotonicity {
     /// The log's newest revision must be at or above the backup's, so that every revision a client
@@ -98,7 +98,7 @@ pub fn restore(
     Ok((reader.summary(), newest))
 }
 
-/// Returns the newest revision of the batch.
+/// Appends a batch, and returns its newest revision.
 fn append(log: &mut dyn Log, batch: &[Vec<Proposal>]) -> Result<Option<Revision>, RestoreError> {
     let outcomes = log.append(batch)?;
     let mut newest = None;

@@ -22,7 +22,7 @@ pub struct Chunks<I: Index> {
 }
 
 impl<I: Index> Chunks<I> {
-    /// Returns the file of a snapshot.
+    /// Creates the file of a snapshot.
     pub fn new(snapshot: &Snapshot<I>) -> Chunks<I> {
         let buckets: Vec<_> = snapshot.buckets().map(|(name, _)| name.clone()).collect();
         let mut objects: Vec<_> = Vec::new();

@@ -33,7 +33,8 @@ pub fn creation(name: &str) -> Proposal {
     Proposal { key: key(name), previous: None, change: Change::Put { created: None, stored: "@".into() } }
 }
 
-/// Small writes in two buckets, `things` and `others`, with revisions and effects that the parts of the contract know.
+/// Writes small values in two buckets, `things` and `others`. The parts of the contract know the
+/// revisions and the resulting state.
 pub async fn write_a_little(store: &Store<Marked>) {
     put(store, &key("a"), "1").await;
     put(store, &key("b"), "2").await;
@@ -60,7 +61,8 @@ pub const THINGS_AFTER: [&str; 8] = [
     "",
 ];
 
-/// Every start from the compact revision on works, every one below is refused, for lists and for watches.
+/// Checks that lists and watches can start at every revision from the compact revision on, and at
+/// none below it.
 pub fn check_window(store: &Store<Marked>, compact_revision: u64) {
     for at in 0..8 {
         let asked = Revision(at);

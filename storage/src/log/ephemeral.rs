@@ -23,7 +23,7 @@ impl EphemeralLog {
         EphemeralLog::default()
     }
 
-    /// A log without changes that goes on after a revision.
+    /// Creates a log without changes that continues after a revision.
     pub fn after(revision: Revision) -> EphemeralLog {
         EphemeralLog { newest: revision, unread: Vec::new() }
     }

@@ -1,8 +1,8 @@
-//! Why a log fails as a whole.
+//! The errors of a log as a whole.
 
 use super::location::Location;
 
-/// Why a log cannot be opened, read or written.
+/// The reason why a log cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has the log open.
@@ -19,7 +19,7 @@ pub enum LogError {
         /// The fault, in one line.
         reason: String,
     },
-    /// The disk is full. Of what was to be appended nothing is there; what was appended before is not lost.
+    /// The disk is full. Nothing of the batch was appended; earlier entries are not lost.
     #[error("no space is left on the disk that holds {location}")]
     NoSpace {
         /// The place of the log.

@@ -18,8 +18,8 @@ use crate::{CompactRevision, EntryId, Revision};
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Called once, first. From here on the log calls `notifier` when something happens that no
-    /// call of the store's caused.
+    /// Starts the log. It is called once, before all other methods. From then on the log calls
+    /// `notifier` when something happens that no call of the store's caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
     /// Loads the log. Called once, after `start`: passes to `visit` every live object at the
@@ -40,13 +40,14 @@ pub trait Log: Send + 'static {
     /// [`Outcome`].
     fn append(&mut self, batch: &[Transaction]) -> Result<Vec<Outcome>, LogError>;
 
-    /// Returns the changes of any writer that were committed since the last call (the first call:
-    /// since the newest revision of the bounds), in order of ids. Waits until the transaction at
-    /// `until` is among them, or was returned before. A transaction is never split between calls.
+    /// Returns the changes by any writer that were committed since the last call (in the first
+    /// call: since the newest revision of the bounds), in order of ids. It waits until the
+    /// transaction at `until` is among them, unless an earlier call has returned it. A transaction
+    /// is never split between calls.
     ///
     /// # Errors
-    /// [`LogError::HistoryLost`] if the log cannot show all of it; [`relist`](Log::relist) then
-    /// continues.
+    /// [`LogError::HistoryLost`] if the log no longer has all of these changes;
+    /// [`relist`](Log::relist) then continues.
     fn tail(&mut self, until: Revision) -> Result<Vec<Record>, LogError>;
 
     /// Passes every live object at a newer revision to `visit`, in any order, and returns that
@@ -63,18 +64,19 @@ pub trait Log: Send + 'static {
         Err(LogError::HistoryLost { location: self.location() })
     }
 
-    /// Returns the revision up to which the tail has returned all changes, if the log has revisions
-    /// without any, such as a cluster that others use as well.
+    /// Returns the revision up to which [`tail`](Log::tail) has returned all changes; None if every
+    /// revision of the log is a change of this store. A cluster that others use as well has other
+    /// revisions.
     fn progress(&self) -> Option<Revision> {
         None
     }
 
     /// Returns whether others may write to this log, too. Then an entry that cannot be read is
-    /// quarantined. In a log that only this store writes, it means damage.
+    /// quarantined. In a log that only this store writes, such an entry means damage.
     fn has_other_writers(&self) -> bool;
 
     /// Returns the linearizer for reads that must not be older than the writes of others; None if a
-    /// read never has to wait. Called once, before `start`.
+    /// read never has to wait. It is called once, before `start`.
     fn linearizer(&self) -> Option<Arc<dyn Linearizer>> {
         None
     }
@@ -91,7 +93,7 @@ pub trait Log: Send + 'static {
         Ok(true)
     }
 
-    /// Returns the place of the log, for messages.
+    /// Returns the location of the log, for messages.
     fn location(&self) -> Location;
 
     /// Makes all appended transactions durable and releases the log. Called once, last.
@@ -102,7 +104,7 @@ pub trait Log: Send + 'static {
 /// the view shows it.
 pub trait Linearizer: Send + Sync {
     /// Returns a revision at or above those of all changes that were committed before the call. The
-    /// log's progress has come to it, or is about to: a view at this revision shows them all.
+    /// log's progress has reached it, or will soon: a view at this revision has all these changes.
     fn committed(&self) -> BoxFuture<'_, Result<Revision, LogError>>;
 
     /// Checks that the log can be reached, as far as known without a request.

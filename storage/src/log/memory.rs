@@ -45,7 +45,7 @@ struct Reader {
 }
 
 impl MemoryLog {
-    /// Returns the first handle on a new log.
+    /// Creates a new log, and returns the first handle on it.
     pub fn new() -> MemoryLog {
         MemoryLog::default()
     }

@@ -29,12 +29,12 @@ pub struct Conflict {
     pub newest: Revision,
 }
 
-/// Why a log cannot take a transaction.
+/// The reason why a log cannot append a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Rejected(pub String);
 
-/// Why it is not known whether a transaction is in the log.
+/// The reason why it is not known whether a transaction is in the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unknown(pub String);

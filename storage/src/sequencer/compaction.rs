@@ -46,13 +46,14 @@ impl<I: Index> Sequencer<I> {
         forgotten > 0
     }
 
-    /// Is there anything superseded that must not wait?
+    /// Returns `true` if there are superseded entries whose compaction must not wait.
     pub(super) fn is_compaction_due(&self) -> bool {
         let is_due = self.superseded.is_due() && !self.compaction_failed && self.shared.health().is_ok();
         is_due || !self.compaction_replies.is_empty()
     }
 
-    /// Has the log forget some of what the view has forgotten: a little at a time, so that writers need not wait for it.
+    /// Compacts the log up to what the view has dropped from history: a little at a time, so that
+    /// writers need not wait for it.
     pub(super) fn compact_log(&mut self) {
         for _ in 0..COMPACTION_BATCHES {
             if !self.is_compaction_due() {

@@ -19,7 +19,7 @@ impl<I: Index> Sequencer<I> {
         StoreError::NoSpace
     }
 
-    /// Has the log try to go on.
+    /// Makes the log try to continue after its disk was full.
     pub(super) fn recover_space(&mut self) {
         self.retried = Instant::now();
         self.compaction_failed = false;

@@ -60,7 +60,7 @@ pub(crate) enum Message<I: Index> {
     },
     Close(Option<Reply<()>>),
     Notification(Notification),
-    /// Has events observed, from the state on that is the reply.
+    /// Starts the observation of events. The reply is the state before the first observed event.
     Observe {
         observer: Observer<I>,
         reply: oneshot::Sender<Snapshot<I>>,
@@ -79,16 +79,16 @@ pub(crate) struct Sequencer<I: Index> {
     changed: Vec<Arc<str>>,
     /// Events that are not published yet.
     unpublished: usize,
-    /// Is there a newer revision, without changes, that is not published yet?
+    /// Whether there is a newer revision without changes that is not published yet.
     has_progress: bool,
     timeline: Timeline<I>,
     /// The superseded entries that the log may delete, and the revisions up to which it may.
     superseded: CompactionQueue,
     compact_revision: CompactRevision,
     space: Space,
-    /// When the log last tried to go on after its disk was full.
+    /// The time at which the log last tried to continue after its disk was full.
     retried: Instant,
-    /// Did the log fail to forget something since then?
+    /// Whether the log failed to compact something since then.
     compaction_failed: bool,
     /// The callers that wait until the log has deleted all superseded entries.
     compaction_replies: Vec<Reply<()>>,
@@ -170,7 +170,7 @@ impl<I: Index> Sequencer<I> {
         })
     }
 
-    /// A sequencer that goes on from a state of another one, in memory.
+    /// Creates a sequencer in memory that continues from the state of another one.
     pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
         let log = Box::new(EphemeralLog::after(state.revision()));
         Sequencer { is_to_inherit: true, ..Sequencer::at(state, log, index, options, mailbox) }
@@ -248,7 +248,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Returns who asked to close the store, if anyone waits for it.
+    /// Handles messages until the store is closed, and returns the reply to whoever waits for that.
     fn work(&mut self) -> Option<Reply<()>> {
         loop {
             let message = self.receive();
@@ -288,7 +288,7 @@ impl<I: Index> Sequencer<I> {
         ControlFlow::Continue(())
     }
 
-    /// The next message; none if it is time to look after history instead.
+    /// Returns the next message; None if it is time to compact history instead.
     fn receive(&mut self) -> Option<Message<I>> {
         if self.held.is_some() {
             return self.held.take();
@@ -504,7 +504,8 @@ impl<I: Index> Sequencer<I> {
     }
 }
 
-/// Returns the revision of a transaction in the log; None if it is not there.
+/// Returns the revision of a transaction that was committed; None if it was not, or that is
+/// unknown.
 fn commit_revision(outcome: &Outcome) -> Option<Revision> {
     match outcome {
         Outcome::Committed(revision) => Some(*revision),

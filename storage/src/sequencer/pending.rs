@@ -71,7 +71,8 @@ impl<I: Index> PendingTransaction<I> {
         self.writes.iter().map(|write| &write.key)
     }
 
-    /// The first write that does not find what it expects, if any.
+    /// Returns the conflict of the first write that does not find what it expects; None if there is
+    /// none.
     pub(super) fn conflict(&self, state: &State<I>) -> Option<CommitOutcome<I>> {
         self.writes.iter().enumerate().find_map(|(index, write)| {
             let current = state.get(&write.key);
@@ -95,7 +96,8 @@ impl<I: Index> PendingTransaction<I> {
 }
 
 impl<I: Index> PendingWrite<I> {
-    /// Returns the record that the log's tail shows once this write is committed. Takes the result of the index along.
+    /// Returns the record that the log's tail has once this write is committed. It moves the result
+    /// of the index out of the write.
     pub(super) fn take(&mut self, revision: Revision, author: Option<I::Author>) -> Own<'_, I> {
         let indexed = self.value.take().map(|(_, indexed)| indexed);
         Own { revision, key: &self.key, known: Known { indexed, author } }

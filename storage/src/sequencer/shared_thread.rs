@@ -59,7 +59,7 @@ impl SharedThread {
         Ok(SharedThread { notices, next: Arc::default() })
     }
 
-    /// Has the thread run a sequencer.
+    /// Adds a sequencer to those that the thread runs.
     pub fn add<I: Index>(&self, sequencer: Sequencer<I>) -> Wake {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // The thread ends only after the last sender.
@@ -69,7 +69,7 @@ impl SharedThread {
 }
 
 impl Wake {
-    /// Has the sequencer look into its mailbox.
+    /// Makes the sequencer read its mailbox.
     pub fn wake(&self) {
         drop(self.thread.notices.send(Notice::Ready(self.sequencer)));
     }
@@ -142,7 +142,7 @@ impl<I: Index> Turns for Sequencer<I> {
 }
 
 impl<I: Index> Sequencer<I> {
-    /// Whether history is to be forgotten, or may have become so old.
+    /// Returns `true` if history must be compacted, or may have become old enough for it.
     fn has_upkeep(&mut self) -> bool {
         self.timeline.mark(Instant::now());
         self.is_compaction_due() || self.timeline.wait() == Some(Duration::ZERO)

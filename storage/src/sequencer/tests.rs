@@ -277,7 +277,8 @@ fn no_space() -> LogError {
     LogError::NoSpace { location: Location::Service("disk".into()) }
 }
 
-/// A log that has no room while the flag is set, and how often it was asked to make some.
+/// Returns a log that has no space while the flag is set, and the number of times that it was asked
+/// to make some.
 fn filling() -> (Scripted, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (full, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_full, makes_room, counted) = (full.clone(), full.clone(), asked.clone());

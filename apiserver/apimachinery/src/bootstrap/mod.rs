@@ -27,7 +27,7 @@ pub struct Parameters<'a> {
     pub is_selected: &'a dyn Fn(&str) -> bool,
 }
 
-/// All objects, each with `apiVersion` and `kind`, in the order of their creation.
+/// Returns all objects, each with `apiVersion` and `kind`, in the order in which they are created.
 pub fn objects(parameters: &Parameters<'_>) -> Vec<Value> {
     let objects = OBJECTS.lines().map(|line| object(line, parameters));
     objects.map(|object| without_unselected(object, parameters.is_selected)).collect()

@@ -241,8 +241,8 @@ fn scheme_of(group: &str) -> &'static str {
     }
 }
 
-/// Returns the messages of field validation as warnings: one for each key that a YAML document
-/// repeats, while errors list them all at once.
+/// Returns the messages of field validation as warnings. Each key that a YAML document repeats has
+/// a warning of its own, whereas an error lists them in one message.
 pub fn warnings(strict: &[String]) -> Vec<String> {
     let lines = strict.iter().flat_map(|message| {
         message.strip_prefix(yaml::REPEATED_KEYS).unwrap_or(message).split('\n').map(str::trim)
@@ -331,13 +331,15 @@ fn split_api_version(text: &str) -> Option<(String, String)> {
     }
 }
 
-/// Returns the Go package of the server's internal type, which has the name of the group's.
+/// Returns the name of the Go package of the server's internal type. It is the part before the
+/// version in the package of the versioned type: `core` for `io.k8s.api.core.v1`.
 fn internal_package(expected: Expected<'_>, endpoint: Option<StructId>) -> &str {
     let package = endpoint.map_or(expected.group, |id| schema().get(id).package);
     package.rsplit('.').nth(1).unwrap_or_default()
 }
 
-/// Returns the beginning of a body for messages: text if it looks like JSON, otherwise hexadecimal.
+/// Returns the beginning of a body for error messages: as text if it looks like JSON, otherwise in
+/// hexadecimal.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let shown = &body[..body.len().min(MOST)];

@@ -38,7 +38,7 @@ impl Limits {
     /// object at [`MAX_DEPTH`] fits in it.
     pub const RESPONSE: Limits = Limits { depth: MAX_DEPTH + 7, collections: 12_000, values: 60_000 };
 
-    /// These, and as much as some documents have `times` over.
+    /// Returns these limits, plus `times` the size of some documents.
     #[must_use]
     pub fn plus(self, times: usize, documents: Measure) -> Limits {
         let add = |limit: usize, size: usize| limit.saturating_add(size.saturating_mul(times));

@@ -17,7 +17,7 @@ use crate::schema::{Structural, StructuralSchema};
 /// `strict` gets the unknown fields.
 ///
 /// # Errors
-/// [`DecodeError::TypeMismatch`] for what is no object, and for metadata that is none.
+/// [`DecodeError::TypeMismatch`] if the value is not an object, or its metadata is not one.
 pub fn conform(mut decoded: Decoded, schema: &StructuralSchema) -> Result<Decoded, DecodeError> {
     coerce_root(&mut decoded)?;
     let mut unknown = Vec::new();
@@ -37,7 +37,7 @@ pub fn conform(mut decoded: Decoded, schema: &StructuralSchema) -> Result<Decode
 /// Gives an object's own metadata their type. `strict` gets the unknown fields.
 ///
 /// # Errors
-/// [`DecodeError::TypeMismatch`] for what is no object, and for metadata that is none.
+/// [`DecodeError::TypeMismatch`] if the value is not an object, or its metadata is not one.
 pub fn coerce_root(decoded: &mut Decoded) -> Result<(), DecodeError> {
     let Some(object) = decoded.value.as_object_mut() else {
         let message =
@@ -60,10 +60,10 @@ fn coerce_metadata(
     Ok(())
 }
 
-/// The metadata of any object, with their type.
+/// Decodes the metadata of any object, with their type.
 ///
 /// # Errors
-/// [`DecodeError::TypeMismatch`] for what is none.
+/// [`DecodeError::TypeMismatch`] if the value is not metadata.
 pub fn typed_metadata(metadata: &Value) -> Result<Decoded, DecodeError> {
     let got = match metadata {
         Value::Object(_) | Value::Null => return json::normalize(metadata, object_meta()),
@@ -226,7 +226,8 @@ pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
     drop_nulls(object, schema.root());
 }
 
-/// Whether pruning a value leaves it as it is. `is_root` is of a whole object.
+/// Returns `true` if pruning leaves a value unchanged. `is_root` says that the value is a whole
+/// object.
 pub fn is_pruned(value: &Value, structural: &Structural, is_root: bool) -> bool {
     let mut pruned = value.clone();
     let mut unknown = Vec::new();

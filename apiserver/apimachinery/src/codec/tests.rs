@@ -9,7 +9,7 @@ use super::limits::{MAX_COLLECTIONS, MAX_DEPTH};
 use super::{body, json, protobuf, yaml};
 use crate::schema::{StructId, schema};
 
-/// Every kind that has a group, version and kind, in a fixed order.
+/// Returns every kind that has a group, version and kind, in a fixed order.
 fn kinds() -> Vec<(&'static str, &'static str, &'static str, StructId)> {
     let all = schema().kinds().filter(|(_, id)| schema().get(*id).field("kind").is_some());
     let mut kinds: Vec<_> = all

@@ -5,7 +5,7 @@
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
-/// Why a text is not a time, with Go's message.
+/// The reason why a text is not a time, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
     #[error(

@@ -144,7 +144,7 @@ pub fn add_nulls(value: &mut Value, ty: &Type) {
     }
 }
 
-/// Whether a member with this value is omitted.
+/// Returns `true` if a member with this value is omitted.
 pub fn is_omitted(field: &FieldSchema, value: &Value) -> bool {
     match (&field.ty, value) {
         (_, Value::Null) => true,
@@ -160,7 +160,7 @@ pub fn is_omitted(field: &FieldSchema, value: &Value) -> bool {
     }
 }
 
-/// Whether null leaves a member unchanged, rather than clearing it.
+/// Returns `true` if null leaves a member unchanged, rather than clearing it.
 pub fn ignores_null(field: &FieldSchema) -> bool {
     let scalar = matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
     !field.pointer && (scalar || matches!(field.ty, Type::Struct(_) | Type::RawExtension | Type::FieldsV1))

@@ -93,8 +93,9 @@ impl FeatureGates {
     /// Kubernetes' defaults.
     pub const DEFAULT: FeatureGates = FeatureGates { changed: BTreeMap::new() };
 
-    /// Returns the defaults with overrides. `AllAlpha` and `AllBeta` set the gates of their stage
-    /// that are neither named themselves nor locked. Of two values for one gate the last counts.
+    /// Returns the default gates with overrides. `AllAlpha` and `AllBeta` set the gates of their
+    /// stage that are neither named themselves nor locked. If a gate is named twice, the last value
+    /// counts.
     ///
     /// # Errors
     /// A gate is unknown or locked.

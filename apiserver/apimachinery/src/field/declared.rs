@@ -77,7 +77,7 @@ impl Declared {
         Declared::of(&field.ty)
     }
 
-    /// Whether values of this type may have a member of that name.
+    /// Returns `true` if values of this type may have a member of that name.
     pub(super) fn has_member(self, name: &str) -> bool {
         !matches!(self.0, Some(Known::Struct(id)) if schema().get(id).field(name).is_none())
     }

@@ -92,13 +92,13 @@ impl FieldError {
         FieldError { error_type, field: path.to_string(), bad_value, detail: detail.into() }
     }
 
-    /// The same error with another text for its value: kube-apiserver prints some structs in their
-    /// internal representation.
+    /// Returns the error with another text for its value, because kube-apiserver prints some
+    /// structs in their internal representation.
     pub fn with_bad_value_text(self, value: String) -> FieldError {
         FieldError { bad_value: Some(value), ..self }
     }
 
-    /// The same error without its value.
+    /// Returns the error without its value.
     pub fn without_value(self) -> FieldError {
         FieldError { bad_value: None, ..self }
     }
@@ -149,7 +149,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// No errors.
+    /// Creates an empty list of errors.
     pub fn new() -> Errors {
         Errors::default()
     }
@@ -195,12 +195,12 @@ impl Errors {
         }
     }
 
-    /// Whether the maximum size is reached, so that further validation is useless.
+    /// Returns `true` if the maximum size is reached, so that further validation is useless.
     pub fn is_full(&self) -> bool {
         self.bytes >= MAX_BYTES
     }
 
-    /// Whether there are no errors.
+    /// Returns `true` if there are no errors.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }

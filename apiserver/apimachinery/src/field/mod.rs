@@ -77,17 +77,17 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Several members at once: `pod.walk("spec.securityContext.runAsUser")`.
+    /// Returns a member at a path of several names: `pod.walk("spec.securityContext.runAsUser")`.
     pub fn walk(&self, dotted: &'a str) -> Field<'a> {
         dotted.split('.').fold(self.clone(), |field, name| field.get(name))
     }
 
-    /// The same value, reported under another path.
+    /// Returns the same value, reported under another path.
     pub fn with_path(&self, path: Path) -> Field<'a> {
         Field::inside(self.value, path, LastStep::None, self.declared)
     }
 
-    /// Another value of the same type, with the same path.
+    /// Returns a field with another value of the same type, at the same path.
     pub fn with_value<'b>(&self, value: Option<&'b Value>) -> Field<'b> {
         Field::inside(value, self.path().clone(), LastStep::None, self.declared)
     }
@@ -132,12 +132,14 @@ impl<'a> Field<'a> {
         self.path.get_or_init(made)
     }
 
-    /// Whether the value is present (a pointer that is not nil; for lists and maps see [`Field::is_empty`]).
+    /// Returns `true` if the value is present (a pointer that is not nil; for lists and maps see
+    /// [`Field::is_empty`]).
     pub fn exists(&self) -> bool {
         self.value.is_some()
     }
 
-    /// Absent, or an empty string, list or map: Go's zero value of those.
+    /// Returns `true` if the value is absent, or an empty string, list or map, which is Go's zero
+    /// value.
     pub fn is_empty(&self) -> bool {
         match self.value {
             None => true,

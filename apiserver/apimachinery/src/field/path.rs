@@ -30,7 +30,7 @@ impl Path {
         dotted.split('.').fold(Path::root(), |path, name| path.child(name))
     }
 
-    /// Whether this is the root path.
+    /// Returns `true` if this is the root path.
     pub fn is_root(&self) -> bool {
         self.0.is_none()
     }

@@ -158,7 +158,7 @@ impl Document {
         }
     }
 
-    /// Why an operation that failed did.
+    /// Returns the reason why an operation failed.
     fn explain(&mut self, operation: &Value) -> String {
         let text = |name: &str| operation.get(name).and_then(Value::as_str).unwrap_or_default();
         let op = text("op");

@@ -119,8 +119,8 @@ impl Patch {
         Ok(object)
     }
 
-    /// The error if what the patch makes of `original` cannot be converted to kube-apiserver's
-    /// internal version.
+    /// Returns the error if the object that the patch makes of `original` cannot be converted to
+    /// kube-apiserver's internal version.
     pub fn conversion_error(&self, original: &Value, type_ref: &TypeRef, error: &str) -> Error {
         match self.patch_type {
             PatchType::Strategic => Error::Unclassified(error.to_owned()),

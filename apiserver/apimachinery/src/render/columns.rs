@@ -116,7 +116,7 @@ pub const fn date(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -
 }
 
 impl Column {
-    /// Shown with `-o wide` only.
+    /// Marks the column as shown with `-o wide` only.
     pub const fn wide(self) -> Column {
         Column { priority: 1, ..self }
     }

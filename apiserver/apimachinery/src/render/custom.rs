@@ -59,7 +59,7 @@ impl CustomColumn {
         self.definition.clone()
     }
 
-    /// The cells of an object's row. Beyond what one row may take they are null.
+    /// Returns the cells of an object's row. Cells beyond the limits of a row are null.
     pub fn cells(columns: &[CustomColumn], object: &Value, now: Timestamp) -> Vec<Value> {
         let visits = Visits::of_row();
         let mut bytes = MAX_ROW;

@@ -58,7 +58,8 @@ impl JsonPath {
         Parser::new(text, MAX_NESTING).steps().map(JsonPath)
     }
 
-    /// The first selected value. None if there is none, or if too many values would be visited.
+    /// Returns the first selected value; None if nothing is selected, or if too many values would
+    /// be visited.
     pub fn first<'a>(&self, value: &'a Value, visits: &Visits) -> Option<Cow<'a, Value>> {
         follow(&self.0, vec![Cow::Borrowed(value)], visits)?.into_iter().next()
     }
@@ -73,7 +74,7 @@ impl Visits {
         Visits(Cell::new(MAX_VISITS))
     }
 
-    /// None if no more may be visited.
+    /// Counts visited values; returns None if the limit is reached.
     fn count(&self, values: usize) -> Option<()> {
         self.0.set(self.0.get().checked_sub(values)?);
         Some(())
@@ -156,7 +157,7 @@ impl Slice {
 }
 
 impl Filter {
-    /// None: the two sides cannot be compared.
+    /// Returns whether an item passes the filter; None if the two sides cannot be compared.
     fn passes(&self, item: &Value, visits: &Visits) -> Option<bool> {
         let side = |steps: &[Step]| follow(steps, vec![Cow::Borrowed(item)], visits);
         let left = side(&self.left);
@@ -173,7 +174,7 @@ impl Filter {
     }
 }
 
-/// Only values of one type can be compared.
+/// Compares two values; returns None if they are of different types.
 fn compare(left: &Value, operator: &str, right: &Value) -> Option<bool> {
     let ordering = match (left, right) {
         (Value::String(a), Value::String(b)) => a.cmp(b),

@@ -123,17 +123,17 @@ impl Printer {
         Printer { columns: Columns::Custom(CustomColumn::read(columns).into()), ..Printer::default() }
     }
 
-    /// Returns the annotation that metadata-only responses omit, if there is one.
+    /// Returns the annotation that metadata-only responses omit; None if they omit none.
     pub fn hidden_annotation(&self) -> Option<&'static str> {
         self.hidden_annotation
     }
 
-    /// Returns the sort key of rows, if it is not the order of the list.
+    /// Returns the sort key of rows; None if rows have the order of the list.
     pub fn sort_key(&self) -> Option<SortKey> {
         self.sort_key
     }
 
-    /// Returns the `TableColumnDefinition`s.
+    /// Returns the `TableColumnDefinition`s of the columns.
     pub fn definitions(&self) -> Vec<Value> {
         match &self.columns {
             Columns::BuiltIn(columns) => columns::definitions(columns),
@@ -169,7 +169,8 @@ impl Printer {
     }
 }
 
-/// Returns a table of these objects; `metadata` is that of the list, see [`table_of_one`].
+/// Returns a table of these objects. `metadata` is the list's; for a single object see
+/// [`table_of_one`].
 pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, options: &TableOptions) -> Value {
     if let Some(key) = printer.sort_key() {
         items.sort_by_cached_key(|item| key(item.stored));
@@ -184,7 +185,7 @@ pub fn table(printer: &Printer, mut items: Vec<Item<'_>>, metadata: Value, optio
     })
 }
 
-/// Returns a table of one object, at that object's revision.
+/// Returns a table of one object, with that object's resourceVersion.
 pub fn table_of_one(printer: &Printer, item: Item<'_>, options: &TableOptions) -> Value {
     let mut metadata = Map::new();
     if let Some(revision) = item.requested.pointer("/metadata/resourceVersion") {

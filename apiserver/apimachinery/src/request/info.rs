@@ -40,7 +40,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether the body of a request with this verb is read.
+    /// Returns `true` if the body of a request with this verb is read.
     pub fn has_body(self) -> bool {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }

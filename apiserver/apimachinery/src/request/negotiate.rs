@@ -298,8 +298,8 @@ impl<'a> Clause<'a> {
         self.params.iter().rev().find(|(key, _)| *key == name).map(|(_, value)| *value)
     }
 
-    /// Returns the parameters `g`, `v` and `as`: group, version and kind of the requested
-    /// transformation, if there is one.
+    /// Returns the group, version and kind of the requested transformation, which are the
+    /// parameters `g`, `v` and `as`; None if there is no such parameter.
     pub fn shape(&self) -> Option<(&'a str, &'a str, &'a str)> {
         let shape = ["g", "v", "as"].map(|name| self.param(name));
         if shape == [None; 3] {
@@ -317,7 +317,7 @@ impl<'a> Clause<'a> {
         matches!(self.media_type, "*" | "*/*" | "application/*") || self.media_type == format.media_type()
     }
 
-    /// Returns whether it moves forward past another one.
+    /// Returns whether this media range moves forward past `other`.
     fn precedes(&self, other: &Clause<'_>) -> bool {
         let is_any_type = |clause: &Clause<'_>| clause.media_type.starts_with('*');
         let is_any_subtype = |clause: &Clause<'_>| clause.media_type.ends_with('*');
@@ -334,7 +334,7 @@ impl<'a> Clause<'a> {
             && self.param("sv").is_none_or(str::is_empty)
     }
 
-    /// Returns the requested transformation; None if this format does not have it.
+    /// Returns the requested transformation; None if this format does not support it.
     fn transform(&self, format: Format) -> Option<Transform> {
         if !self.allows(format) {
             return None;

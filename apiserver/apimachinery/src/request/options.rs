@@ -57,7 +57,8 @@ impl Query {
         self.first(key).map(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
     }
 
-    /// Returns the query's `timeout`: how long the request may take, if it is set.
+    /// Returns the time limit that the client sets for the request with `timeout`; None if it sets
+    /// none.
     ///
     /// # Errors
     /// 400 for a text that is not a duration in Go's syntax.
@@ -430,8 +431,8 @@ impl DeleteOptions {
     /// Returns the options in a body that has been decoded as `DeleteOptions`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown policy, for both forms of it, and for another dry run than
-    /// `All`.
+    /// [`Error::Invalid`] for an unknown policy, for options with both `orphanDependents` and
+    /// `propagationPolicy`, and for a `dryRun` other than `All`.
     pub fn from_value(options: &Value) -> Result<DeleteOptions> {
         let mut errors = Errors::new();
         let orphan = options.get("orphanDependents").and_then(Value::as_bool);

@@ -33,7 +33,7 @@ pub struct CustomKind {
     pub categories: Vec<String>,
     /// Whether objects have a namespace.
     pub namespaced: bool,
-    /// Whether its definition is being deleted, so that no more objects can be created.
+    /// Whether the CustomResourceDefinition is terminating, so that no more objects can be created.
     pub terminating: bool,
     /// The conversion between versions.
     pub conversion: Conversion,
@@ -46,9 +46,9 @@ pub struct CustomKind {
 pub struct CustomVersion {
     /// The name.
     pub name: String,
-    /// Whether clients can access it.
+    /// Whether clients can access the version.
     pub served: bool,
-    /// Whether objects are stored in it; one of all versions.
+    /// Whether objects are stored in this version; true for exactly one version.
     pub storage: bool,
     /// `schema.openAPIV3Schema`; null for any object.
     pub schema: Value,
@@ -65,7 +65,7 @@ pub struct CustomVersion {
 }
 
 impl CustomKind {
-    /// Returns a kind with the names that follow from it.
+    /// Returns a kind with the other names derived from the kind and the plural.
     pub fn new(group: &str, kind: &str, plural: &str, namespaced: bool) -> CustomKind {
         CustomKind {
             group: group.to_owned(),
@@ -194,12 +194,12 @@ impl CustomKind {
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl CustomVersion {
-    /// Returns a version that is served, of objects of any form.
+    /// Returns a served version that accepts objects with any fields.
     pub fn new(name: &str) -> CustomVersion {
         CustomVersion { name: name.to_owned(), served: true, ..CustomVersion::default() }
     }
 
-    /// Returns the one that is stored.
+    /// Returns the version, marked as the storage version.
     pub fn stored(self) -> CustomVersion {
         CustomVersion { storage: true, ..self }
     }
@@ -213,7 +213,8 @@ fn texts(list: &[String]) -> Vec<Text> {
     list.iter().map(|text| Text::from(text.clone())).collect()
 }
 
-/// Returns the hash that shows clients a change of a kind's storage version.
+/// Returns the `storageVersionHash` of discovery, which changes whenever the storage version of a
+/// kind changes.
 pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     use base64::Engine;
     let hashed = format!("{group}/{version}/{kind}");

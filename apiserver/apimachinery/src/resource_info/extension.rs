@@ -12,7 +12,8 @@ pub struct ExtensionGroup {
     pub group: Group,
     /// The resource of the objects that provide the group.
     pub source: GroupResource,
-    /// Whether an object of that resource, as the bytes of its JSON, provides it.
+    /// The predicate for objects of that resource, given as JSON: whether the object provides the
+    /// group.
     pub is_provided_by: fn(&[u8]) -> bool,
     /// The objects that the server creates with the group: its APIServices and ClusterRoles.
     pub objects: Vec<Value>,

@@ -73,7 +73,7 @@ pub struct ResourceInfo {
     pub conversion: Conversion,
     /// Signals the end of watches of a custom resource.
     pub retirement: Option<Retirement>,
-    /// The behaviour of the kind in the generic pipeline.
+    /// The behavior of the kind in the generic pipeline.
     pub behaviour: Behaviour,
     /// Group and plural, as messages name the resource.
     pub group_resource: GroupResource,
@@ -97,18 +97,18 @@ pub struct Storage {
 }
 
 impl ResourceInfo {
-    /// Returns whether it is defined by clients: its paths have a handler of their own, with fewer
+    /// Returns `true` for a custom resource. Its paths have a handler of their own, with fewer
     /// methods and media types.
     pub fn is_custom(&self) -> bool {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
 
-    /// Returns whether this resource shows objects in their storage version.
+    /// Returns `true` if this version of the resource is its storage version.
     pub fn is_storage_version(&self) -> bool {
         self.api_version == self.storage.api_version
     }
 
-    /// Returns whether it has a verb.
+    /// Returns `true` if the resource has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
@@ -118,13 +118,13 @@ impl ResourceInfo {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Returns whether the status has an endpoint of its own.
+    /// Returns `true` if the status has an endpoint of its own.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 
-    /// Returns the fields that an endpoint does not write, in a version of the kind. The endpoint
-    /// of custom resources themselves has such fields in its own version only.
+    /// Returns the fields that a write to an endpoint does not change, in `api_version` of the
+    /// kind. The main endpoint of a custom resource has such fields in its own version only.
     pub fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
             return &[];
@@ -132,7 +132,8 @@ impl ResourceInfo {
         self.behaviour.reset_fields.of(subresource, self.has_status())
     }
 
-    /// Returns the key that an object would have in kube-apiserver's store; some messages show it.
+    /// Returns the key that an object would have in kube-apiserver's store. Some messages contain
+    /// it.
     pub fn registry_key(&self, namespace: &str, name: &str) -> String {
         format!("/registry/{}/{}", self.registry_path(), self.storage_name(namespace, name))
     }
@@ -158,7 +159,8 @@ impl ResourceInfo {
         format!("*{package}.{}", self.group_kind.kind)
     }
 
-    /// Returns the type of its lists. Those of custom resources are written as their items are.
+    /// Returns the type of the resource's lists. A list of custom resources is encoded with the
+    /// type of its items.
     pub fn list_type(&self) -> Option<TypeRef> {
         match &self.type_ref {
             TypeRef::Struct(_) => {
@@ -174,12 +176,12 @@ impl ResourceInfo {
     }
 }
 
-/// Returns an `apiVersion`.
+/// Returns the `apiVersion` of a group and version.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// Returns the beginning of a stored built-in object.
+/// Returns the JSON text with which a stored built-in object begins: its kind and `apiVersion`.
 pub fn type_prefix(kind: &str, api_version: &str) -> String {
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }

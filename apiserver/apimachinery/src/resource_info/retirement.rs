@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::Shared;
 
-/// Resolves when the definition has changed or is gone.
+/// Resolves when the definition has changed or is deleted.
 #[derive(Clone, Debug)]
 pub struct Retirement(Shared<oneshot::Receiver<()>>);
 

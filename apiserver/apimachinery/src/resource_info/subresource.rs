@@ -73,14 +73,15 @@ impl Endpoint {
 }
 
 impl Subresource {
-    /// Returns whether it has a verb.
+    /// Returns `true` if the subresource has a verb.
     pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 }
 
 impl Part {
-    /// Returns the part that a subresource writes, if it is a part of the object at all.
+    /// Returns the part of the object that a subresource writes; None if it does not write a part
+    /// of the object.
     pub fn of(subresource: Option<&Subresource>) -> Option<Part> {
         match subresource.map(|subresource| subresource.endpoint) {
             None => Some(Part::Main),

@@ -57,13 +57,13 @@ impl ResourceTable {
         ResourceTable { groups, ..table }
     }
 
-    /// With these custom resources.
+    /// Returns the table with these custom resources.
     #[must_use]
     pub fn with_custom(&self, custom: impl IntoIterator<Item = ResourceInfo>) -> ResourceTable {
         self.with(custom.into_iter().map(Arc::new))
     }
 
-    /// The same resources, and these custom ones.
+    /// Returns the table with these custom resources in addition.
     #[must_use]
     pub fn with(&self, custom: impl IntoIterator<Item = Arc<ResourceInfo>>) -> ResourceTable {
         let mut table = self.clone();
@@ -74,7 +74,7 @@ impl ResourceTable {
         table
     }
 
-    /// The same resources, and those of a group that comes last, unless there is one of its name.
+    /// Returns the table with a group at its end, unless there is a group of that name.
     #[must_use]
     fn with_group(mut self, group: Group) -> ResourceTable {
         if !self.has_group(&group.name) {
@@ -142,7 +142,7 @@ impl ResourceTable {
         })
     }
 
-    /// Whether a request's names lead somewhere.
+    /// Returns `true` if the resource and subresource of a request are served.
     pub fn serves(&self, request: &ResourceRequest) -> bool {
         let info = self.find(&request.group, &request.version, &request.resource);
         let subresource = &request.subresource;
@@ -154,12 +154,12 @@ impl ResourceTable {
         self.by_resource.get(resource)
     }
 
-    /// The resource whose objects are stored there.
+    /// Returns the resource whose objects are stored in a bucket.
     pub fn by_bucket(&self, bucket: &str) -> Option<&Arc<ResourceInfo>> {
         self.by_bucket.get(bucket)
     }
 
-    /// Whether there is such a group.
+    /// Returns `true` if there is a group of this name.
     pub fn has_group(&self, name: &str) -> bool {
         self.group(name).is_some()
     }
@@ -174,7 +174,7 @@ impl ResourceTable {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// Each resource once, in the version in which it is stored.
+    /// Iterates over all resources, each once, in the version in which it is stored.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         self.by_resource.values()
     }
@@ -198,7 +198,7 @@ impl SharedResourceTable {
         Arc::new(SharedResourceTable { built_in, table, extensions: Mutex::default() })
     }
 
-    /// The resources that nobody defined.
+    /// Returns the table of the built-in resources, without custom ones.
     pub fn built_in(&self) -> &Arc<ResourceTable> {
         &self.built_in
     }

@@ -63,7 +63,7 @@ impl Schema {
         field.go_type_inside(depth, self)
     }
 
-    /// Go's declaration of the string at a path; None for what is none.
+    /// Returns Go's declaration of the string at a path; None if there is no string.
     pub fn string_at(&self, root: StructId, path: &str) -> Option<DeclaredString> {
         match self.place_at(root, path)? {
             (Type::String, Some((field, depth))) => Some(DeclaredString {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// The OpenAPI name of the package that the table calls `short`; empty if it calls none so.
+/// Returns the OpenAPI name of the package with the short name `short` in the table; empty if there
+/// is none.
 pub(super) fn package(short: &str) -> &'static str {
     static PACKAGES: OnceLock<HashMap<&'static str, &'static str>> = OnceLock::new();
     let packages = PACKAGES.get_or_init(|| {

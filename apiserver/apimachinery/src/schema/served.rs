@@ -40,7 +40,7 @@ pub struct Resource {
     pub subresources: Vec<Subresource>,
     /// The group and version in which the storage keeps it.
     pub storage_version: (&'static str, &'static str),
-    /// Empty for what is not stored.
+    /// Empty if objects are not stored.
     pub storage_version_hash: &'static str,
     /// The type of its objects.
     pub type_id: StructId,

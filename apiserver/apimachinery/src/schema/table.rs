@@ -6,7 +6,7 @@ use super::packages::package;
 use super::served::{Group, Resource};
 use super::types::{FieldSchema, Named, Struct, StructId, Type};
 
-/// Everything the table says.
+/// All data of the table.
 pub struct Schema {
     pub(super) structs: Vec<Struct>,
     pub(super) named: HashMap<(&'static str, &'static str), Named>,
@@ -22,13 +22,13 @@ impl Schema {
         self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
     }
 
-    /// Whether the kind is registered in every group version, as `DeleteOptions` is.
+    /// Returns `true` if the kind is registered in every group version, as `DeleteOptions` is.
     pub fn is_known_everywhere(&self, kind: &str) -> bool {
         self.kinds.contains_key(&("*", "*", kind))
     }
 
-    /// Whether the kind is registered in a version that is not served. kube-apiserver decodes such
-    /// a body before it rejects its version. Its fields are not in the table.
+    /// Returns `true` if the kind is registered in a version that is not served. kube-apiserver
+    /// decodes such a body before it rejects its version. Its fields are not in the table.
     pub fn is_unserved(&self, group: &str, version: &str, kind: &str) -> bool {
         self.unserved.contains(&(group, version, kind))
     }
@@ -53,7 +53,7 @@ impl Schema {
         &self.structs[id.index()]
     }
 
-    /// All structs.
+    /// Iterates over all structs.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &Struct)> {
         self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
     }
@@ -81,7 +81,7 @@ impl Schema {
         }
     }
 
-    /// Apply takes the member, a map or struct, for one value.
+    /// Returns `true` if apply treats the member, a map or struct, as one value.
     pub fn is_atomic(&self, field: &FieldSchema) -> bool {
         let by_type = matches!(field.ty, Type::Struct(id) if self.get(id).atomic);
         field.atomic || by_type && !field.granular

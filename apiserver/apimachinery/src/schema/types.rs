@@ -126,7 +126,7 @@ impl Struct {
         &self.members
     }
 
-    /// Returns the member of that JSON name, embedded structs included.
+    /// Returns the member with a JSON name, including members of embedded structs.
     pub fn field(&self, json_name: &str) -> Option<&'static FieldSchema> {
         self.position(json_name).map(|position| self.members[position])
     }
@@ -137,13 +137,13 @@ impl Struct {
         found.ok().map(|at| usize::from(self.by_name[at]))
     }
 
-    /// Returns the fields that protobuf has, in the order of their numbers. An inline one is a
-    /// message of its own.
+    /// Returns the fields that protobuf has, in the order of their numbers. An embedded struct is
+    /// one field, with a message of its own.
     pub fn fields_by_number(&self) -> &[(u32, &'static FieldSchema)] {
         &self.by_number
     }
 
-    /// Returns the field of that number in protobuf.
+    /// Returns the field with a number in protobuf.
     pub fn field_by_number(&self, number: u32) -> Option<&'static FieldSchema> {
         let found = self.by_number.binary_search_by_key(&number, |(number, _)| *number);
         found.ok().map(|at| self.by_number[at].1)
@@ -224,7 +224,7 @@ impl FieldSchema {
         self.patch_strategy.is_some_and(|all| all.split(',').any(|one| one == wanted))
     }
 
-    /// Returns the declared name inside of pointers, lists and maps.
+    /// Returns the declared type's name, without the pointers, lists and maps around it.
     pub(super) fn innermost(&self) -> &'static str {
         let mut name = self.declared;
         loop {

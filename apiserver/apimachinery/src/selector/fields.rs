@@ -23,7 +23,7 @@ pub struct Term {
 }
 
 impl FieldSelector {
-    /// Whether the selector selects everything.
+    /// Returns `true` if the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
@@ -38,7 +38,8 @@ impl FieldSelector {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }
 
-    /// Whether the fields satisfy every term; `field` returns a field's value, missing ones are empty.
+    /// Returns `true` if the fields satisfy every term. `field` returns a field's value; a missing
+    /// field counts as empty.
     pub fn matches<'a>(&self, field: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.terms.iter().all(|t| (field(&t.field).unwrap_or("") == t.value) == t.equal)
     }

@@ -83,7 +83,7 @@ impl SelectableFields {
         self
     }
 
-    /// Returns whether only metadata can be selected by, so that objects need not be parsed.
+    /// Returns `true` if objects can be selected by metadata only, so that they need not be parsed.
     pub fn is_metadata_alone(&self) -> bool {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.is_empty(),
@@ -91,7 +91,8 @@ impl SelectableFields {
         }
     }
 
-    /// Returns the values of an object in the stored form, in the order of the fields.
+    /// Returns the values of the fields of an object in its stored form, in the order of the
+    /// fields.
     pub fn values(&self, object: &Value) -> Box<[Box<str>]> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().map(|(_, source)| source.read(object)).collect(),
@@ -99,7 +100,7 @@ impl SelectableFields {
         }
     }
 
-    /// Returns the JSON pointers to all that [`SelectableFields::values`] reads.
+    /// Returns the JSON pointers of all values that [`SelectableFields::values`] reads.
     pub fn pointers(&self) -> Vec<&str> {
         match &self.fields {
             Fields::BuiltIn(fields) => fields.iter().flat_map(|(_, source)| source.pointers()).collect(),

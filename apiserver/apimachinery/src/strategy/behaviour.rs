@@ -1,4 +1,4 @@
-//! The behaviour of a kind in the generic pipeline.
+//! The behavior of a kind in the generic pipeline.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::render::table::Printer;
 use crate::selector::SelectableFields;
 use crate::validation::metadata::{MetadataValidation, NameRule};
 
-/// The behaviour of a kind in the generic pipeline, independent of the version.
+/// The behavior of a kind in the generic pipeline, independent of the version.
 #[derive(Clone)]
 pub struct Behaviour {
     /// The rules that require code.
@@ -90,7 +90,7 @@ impl ResetFields {
     /// `/status` writes the status and no metadata.
     pub const STATUS_ALONE: ResetFields = ResetFields { by_subresource: &[("status", &[METADATA, SPEC])] };
 
-    /// Returns the fields that an endpoint does not write.
+    /// Returns the fields that a write to an endpoint does not change.
     pub fn of(&self, subresource: &str, has_status: bool) -> &'static [FieldPath] {
         if let Some((_, paths)) = self.by_subresource.iter().find(|(name, _)| *name == subresource) {
             return paths;
@@ -104,7 +104,7 @@ impl ResetFields {
 }
 
 impl Behaviour {
-    /// Returns the default behaviour with a strategy. The following methods change parts of it.
+    /// Returns the default behavior with a strategy. The following methods change parts of it.
     pub fn of(strategy: impl Strategy + 'static) -> Behaviour {
         Behaviour {
             strategy: Arc::new(strategy),

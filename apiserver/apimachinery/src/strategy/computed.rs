@@ -26,7 +26,7 @@ pub trait Computed: Send + Sync {
         Ok(objects.into_iter().find(|object| object.name() == name))
     }
 
-    /// Returns the error for an object that does not exist. Its name for the resource differs
-    /// between servers.
+    /// Returns the error for an object that does not exist. The servers name the resource
+    /// differently in it.
     fn not_found(&self, namespace: &str, name: &str) -> Error;
 }

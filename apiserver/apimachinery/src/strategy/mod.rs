@@ -57,14 +57,15 @@ pub trait Strategy: Send + Sync {
         let _ = object;
     }
 
-    /// [`Strategy::default`]; false if the defaults are more than an object may get.
+    /// Sets defaults like [`Strategy::default`]; returns `false` if they would exceed the size that
+    /// an object may have.
     fn default_within_limits(&self, object: &mut Value) -> bool {
         self.default(object);
         true
     }
 
-    /// Returns the object that the field manager of a write is recorded for, if it differs from the
-    /// object itself, because some defaults are filled in later.
+    /// Returns the object to compute the managed fields of a write from; None for the object
+    /// itself. They differ if some defaults are set later.
     fn managed_view(&self, object: &Value) -> Option<Value> {
         let _ = object;
         None
@@ -98,13 +99,14 @@ pub trait Strategy: Send + Sync {
         let _ = (part, object, old, context);
     }
 
-    /// Returns whether a change is counted in `metadata.generation`, for the kinds that count.
+    /// Returns `true` if an update increments `metadata.generation`. It is called only for kinds
+    /// with `Behaviour::generation`.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }
 
-    /// Returns the reason if deletion of `name` is forbidden. As part of a collection it may be
-    /// deleted.
+    /// Returns the reason if a DELETE of `name` is forbidden. It does not apply to a DELETE of the
+    /// collection.
     fn validate_delete(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
@@ -147,14 +149,14 @@ pub trait Strategy: Send + Sync {
         let _ = (object, old, features, errors);
     }
 
-    /// Returns whether an object has the kind of the resource. A custom resource may have another
-    /// one, and then nothing else of it is validated.
+    /// Returns `true` if an object has the kind of the resource. A custom resource may be sent with
+    /// another kind; then nothing else of it is validated.
     fn is_kind(&self, object: &Field<'_>) -> bool {
         let _ = object;
         true
     }
 
-    /// Returns whether there are CEL rules.
+    /// Returns `true` if the kind has CEL rules.
     fn has_expressions(&self) -> bool {
         false
     }
@@ -221,7 +223,7 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the same for an update of `/status`.
+    /// Returns the texts of `Warning` headers for an update of `/status`.
     fn status_warnings(&self, object: &Field<'_>) -> Vec<String> {
         let _ = object;
         Vec::new()

@@ -8,7 +8,7 @@ use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, Identity, MetadataChecks};
 
-/// The errors in a new object, which is defaulted and prepared and has its name.
+/// Returns the errors in a new object, which must have its defaults and its name.
 ///
 /// - `meter`: counts what the kind's expressions do.
 pub fn create(

@@ -145,7 +145,8 @@ fn max_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
 
-/// `name` or `prefix/name`: what label, annotation and finalizer keys must be.
+/// Validates a qualified name, `name` or `prefix/name`, as keys of labels, annotations and
+/// finalizers are.
 pub fn qualified_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
@@ -187,7 +188,7 @@ pub fn long_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// Empty, or like the name part of a label key.
+/// Validates the value of a label, which is empty or like the name part of a label key.
 pub fn label_value(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > LABEL_LENGTH {
@@ -301,7 +302,7 @@ pub fn port_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// `5%`.
+/// Validates a percentage, such as `5%`.
 pub fn percent(text: &str) -> Vec<String> {
     let digits = text.strip_suffix('%').unwrap_or("");
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {

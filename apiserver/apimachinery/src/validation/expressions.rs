@@ -19,13 +19,15 @@ impl PolicyEnv {
         PolicyEnv(environments::admission(has_params))
     }
 
-    /// With composed variables, which are added by [`PolicyEnv::add_variable`].
+    /// Returns the environment with composed variables, which are added by
+    /// [`PolicyEnv::add_variable`].
     #[must_use]
     pub fn with_variables(self) -> PolicyEnv {
         PolicyEnv(environments::with_variables(self.0))
     }
 
-    /// With the types that mutations make: `Object` and all within it, and `JSONPatch`.
+    /// Returns the environment with the types that mutations create: `Object` and the types inside
+    /// of it, and `JSONPatch`.
     #[must_use]
     pub fn with_patch_types(self) -> PolicyEnv {
         PolicyEnv(environments::with_patch_types(self.0))

@@ -82,7 +82,7 @@ pub fn is_valid(format: &str, text: &str) -> bool {
     find(format).is_none_or(|rule| rule(text))
 }
 
-/// Returns whether texts are validated by a format.
+/// Returns `true` if strings are validated against this format.
 pub fn is_text_format(format: &str) -> bool {
     find(format).is_some()
 }
@@ -147,7 +147,7 @@ fn is_uuid(text: &str, digits: &[(usize, &str)]) -> bool {
         && digits.iter().all(|(at, allowed)| is_one_of(*at, allowed))
 }
 
-/// Returns the characters but white space and hyphens.
+/// Returns the characters of a text without white space and hyphens.
 fn without_separators(text: &str) -> Vec<u8> {
     text.bytes().filter(|b| !matches!(b, b'-' | b' ' | b'\t' | b'\n' | b'\x0c' | b'\r')).collect()
 }
@@ -171,7 +171,7 @@ fn is_isbn13(text: &str) -> bool {
     factors.zip(&digits).map(|(factor, digit)| factor * u32::from(digit - b'0')).sum::<u32>() % 10 == 0
 }
 
-/// Returns whether a text is the number of a card, by its digits and their checksum (Luhn).
+/// Returns whether a text is a credit card number, by its digits and their checksum (Luhn).
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let weigh = |(index, digit): (usize, u8)| {
@@ -210,7 +210,7 @@ fn is_date_time(text: &str) -> bool {
             .is_some_and(|found| part(&found, 1, "23") && part(&found, 2, "59") && part(&found, 3, "59"))
 }
 
-/// Returns whether a text is a duration of Go, or a number with a longer unit: `2 weeks`, `1d`.
+/// Returns whether a text is a Go duration, or a number with a longer unit: `2 weeks`, `1d`.
 fn is_duration(text: &str) -> bool {
     /// A unit is one of these, or begins with the last.
     const UNITS: [&[&str]; 8] = [

@@ -8,7 +8,7 @@ use crate::field::{Errors, Field};
 /// The message about a changed immutable field.
 pub const IMMUTABLE: &str = "field is immutable";
 
-/// Whether two members have the same value; an empty list or string equals an absent one.
+/// Returns `true` if two members have the same value; an empty list or string equals an absent one.
 pub fn same(new: &Field<'_>, old: &Field<'_>) -> bool {
     let empty = |field: &Field<'_>| field.value().is_none_or(is_empty);
     new.value() == old.value() || (empty(new) && empty(old))

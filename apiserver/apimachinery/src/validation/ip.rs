@@ -1,4 +1,4 @@
-//! IP addresses and CIDR blocks in fields: what is accepted, and what gets a warning.
+//! IP addresses and CIDR blocks in fields: validation and warnings.
 //!
 //! Older fields accept leading zeros (as Go did before 1.17); since 1.36 such values are rejected when they are new,
 //! and tolerated where an object already has them. Non-canonical IPv6 only gets a warning.
@@ -160,7 +160,7 @@ impl Cidr {
         }
     }
 
-    /// Whether the block contains an address.
+    /// Returns `true` if the block contains an address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let other = Cidr { address, prefix: self.prefix };
         address.is_ipv4() == self.address.is_ipv4() && other.network().address == self.network().address

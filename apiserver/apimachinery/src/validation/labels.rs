@@ -43,8 +43,8 @@ fn validate_requirement(requirement: &Field<'_>, options: SelectorOptions, error
     }
 }
 
-/// Returns whether a stored selector has values that a new one may not have: an update of its
-/// object may keep such values.
+/// Returns whether a stored selector has invalid values. An update of its object may keep such
+/// values, but a new object may not have them.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     let mut values = selector.get("matchExpressions").items().flat_map(|e| e.get("values").items());
     values.any(|value| !content::label_value(value.str()).is_empty())

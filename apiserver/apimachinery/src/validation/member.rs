@@ -14,7 +14,7 @@ pub fn required(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.is_empty(), || field.required(""));
 }
 
-/// Required members.
+/// Validates that all of these members are set.
 pub fn all_required(object: &Field<'_>, members: &[&str], errors: &mut Errors) {
     for member in members {
         required(&object.get(member), errors);
@@ -72,7 +72,7 @@ pub fn port(port: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// `prefix.example.com/path`
+/// Validates a path with a domain, such as `prefix.example.com/path`.
 pub fn domain_prefixed_path(path: &Field<'_>, errors: &mut Errors) {
     const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
     let text = path.str();

@@ -65,7 +65,7 @@ fn validate_field_requirement(requirement: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a stored selector has values that a new one may not have.
+/// Returns `true` if a stored selector has values that a new one may not have.
 pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     selector.get("nodeSelectorTerms").items().any(|term| labels::has_invalid_values(&term))
 }

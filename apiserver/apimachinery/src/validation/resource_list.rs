@@ -37,7 +37,7 @@ pub fn is_extended(name: &str) -> bool {
     names::is_extended(name) && content::qualified_name(&in_quota).is_empty()
 }
 
-/// Whether limits may exceed requests.
+/// Returns `true` if the limit of the resource may exceed its request.
 pub fn is_overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
@@ -46,7 +46,7 @@ fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }
 
-/// Known to quotas.
+/// Returns `true` if the resource is one that quotas know.
 pub fn is_standard_in_quota(name: &str) -> bool {
     let part = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits."));
     COMPUTE.contains(&part.unwrap_or(name))
@@ -55,7 +55,7 @@ pub fn is_standard_in_quota(name: &str) -> bool {
         || is_quota_huge_pages(name)
 }
 
-/// Measured in whole numbers.
+/// Returns `true` if the resource is measured in whole numbers.
 fn is_counted(name: &str) -> bool {
     OBJECTS.contains(&name) || is_extended(name)
 }
@@ -124,7 +124,7 @@ pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(value < 0, || field.invalid_value(value, "must be a valid resource quantity"));
 }
 
-/// Defaulting: amounts finer than thousandths are rounded up.
+/// Rounds amounts up that are finer than thousandths, as defaulting does.
 pub fn round_up(list: Option<&mut Value>) {
     for value in list.and_then(Value::as_object_mut).into_iter().flat_map(|list| list.values_mut()) {
         let Some(quantity) = value.as_str().and_then(|text| text.parse::<Quantity>().ok()) else { continue };

@@ -58,7 +58,7 @@ pub fn validate_source(kind: &str, source: &Field<'_>, owner: SourceOwner<'_>, e
     }
 }
 
-/// One source is reported under another name.
+/// Returns the path in errors about a volume source. One source is reported under another name.
 fn reported_path(kind: &str, source: &Field<'_>) -> Path {
     match kind {
         "gcePersistentDisk" => source.path().parent().child("persistentDisk"),
@@ -270,7 +270,7 @@ fn iscsi_name_error(name: &str, owner: SourceOwner<'_>) -> Option<&'static str> 
     (!valid).then_some("must be valid format")
 }
 
-/// `iqn.2001-04.com.example:storage`
+/// Returns `true` for a name like `iqn.2001-04.com.example:storage`.
 fn is_iscsi_qualified_name(name: &str) -> bool {
     let Some((authority, target)) = name.strip_prefix("iqn.").and_then(|rest| rest.split_once(':')) else {
         return false;
@@ -284,7 +284,7 @@ fn is_iscsi_qualified_name(name: &str) -> bool {
     dated && !domain.is_empty() && domain.chars().all(named) && !target.is_empty() && !target.contains(bad)
 }
 
-/// Three letters, any character, then `count` letters and digits.
+/// Returns `true` for a name of three letters, any character, and then `count` letters and digits.
 fn is_iscsi_hex_name(name: &str, count: usize) -> bool {
     let rest: Vec<char> = name.chars().skip(4).collect();
     rest.len() == count && rest.iter().all(char::is_ascii_alphanumeric)
@@ -305,7 +305,7 @@ fn validate_quobyte(source: &Field<'_>, errors: &mut Errors) {
     member::all_required(source, &["volume"], errors);
 }
 
-/// `host:port`, `[v6]:port`; either part may be empty.
+/// Returns `true` for `host:port` or `[v6]:port`. Either part may be empty.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let bare = match host.strip_prefix('[') {

@@ -79,7 +79,7 @@ fn updated<'a>(attributes: &'a AdmissionAttributes<'_>, subresource: &str) -> Op
     attributes.old_object.filter(|_| concerned)
 }
 
-/// Whether the user has a verb on the signer, or on its whole domain (`example.com/*`).
+/// Checks that the user may use a verb on the signer, or on its whole domain (`example.com/*`).
 fn may(
     attributes: &AdmissionAttributes<'_>,
     authorizer: &Authorizer,

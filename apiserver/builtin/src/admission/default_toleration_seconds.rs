@@ -34,7 +34,8 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     }
 }
 
-/// Whether a field of a toleration matches; an empty one matches everything.
+/// Returns `true` if a toleration tolerates a taint with effect `NoExecute`. An empty key or effect
+/// matches everything.
 fn covers(toleration: &Value, taint: &str) -> bool {
     ["", taint].contains(&text(&toleration["key"]))
         && ["", "NoExecute"].contains(&text(&toleration["effect"]))

@@ -64,11 +64,12 @@ impl PluginContext {
 struct PluginDeclaration {
     /// kube-apiserver's name.
     name: &'static str,
-    /// Whether it is on unless the operator disables it.
+    /// Whether the plugin is enabled by default.
     is_default: bool,
     /// The feature gate without which it is off.
     gate: Option<&'static str>,
-    /// Appends it to the chain. None: it is not implemented, and does nothing.
+    /// Appends the plugin to the chain; None for a plugin that is not implemented and has no
+    /// effect.
     attach: Option<Attach>,
 }
 

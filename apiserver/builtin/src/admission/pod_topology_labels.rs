@@ -34,7 +34,7 @@ impl AdmissionPlugin for PodTopologyLabels {
     }
 }
 
-/// The labels of a node that pods get; none if there is no such node.
+/// Returns the labels of a node that pods get; empty if there is no such node.
 fn topology(cluster: &dyn Cluster, node: &str) -> Result<Map<String, Value>> {
     let nodes = GroupResource::new("", "nodes");
     let mut labels = Map::new();

@@ -97,7 +97,7 @@ fn differs(a: &Value, b: &Value) -> bool {
 /// Up to this many tolerations each is compared with all others; of more only exact duplicates are removed.
 const MAX_COMPARED: usize = 500;
 
-/// Both lists, without the tolerations that another one covers.
+/// Returns the tolerations of both lists, without those that another one covers.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     if all.len() > MAX_COMPARED {
@@ -115,7 +115,7 @@ fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged.into_iter().cloned().collect()
 }
 
-/// Whether one toleration tolerates everything that another one does.
+/// Returns `true` if the toleration `wide` tolerates everything that `narrow` does.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;

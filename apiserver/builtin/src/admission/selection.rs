@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::PLUGINS;
 
-/// Why a selection of plugins is rejected, with kube-apiserver's texts.
+/// The reason why a selection of plugins is rejected, with kube-apiserver's texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     /// `--enable-admission-plugins` has an unknown name.
@@ -52,7 +52,7 @@ impl PluginSelection {
         Ok(selection)
     }
 
-    /// These plugins and no others, as `--admission-control` selects them.
+    /// Selects exactly these plugins, as `--admission-control` does.
     ///
     /// # Errors
     /// A name is unknown.
@@ -61,7 +61,7 @@ impl PluginSelection {
         Ok(PluginSelection { asked_for: enabled.clone(), enabled })
     }
 
-    /// Whether a plugin is on, by kube-apiserver's name.
+    /// Returns `true` if the plugin with kube-apiserver's name `name` is enabled.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.enabled.contains(name)
     }

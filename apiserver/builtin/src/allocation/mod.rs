@@ -33,7 +33,7 @@ pub struct ServiceAllocator {
     reserved: Arc<Mutex<Reserved>>,
 }
 
-/// Addresses and ports that writes under way have taken.
+/// Addresses and ports that writes in progress have reserved.
 #[derive(Default)]
 struct Reserved {
     addresses: BTreeSet<IpAddr>,
@@ -48,9 +48,9 @@ struct ServiceReservation {
     /// The kind that holds node ports, and where its objects are.
     kind: &'static dyn Allocate,
     bucket: Arc<str>,
-    /// The revision at which it was free.
+    /// The revision at which the choice was free.
     free_at: Revision,
-    /// Whether it is kept from others, until this is dropped.
+    /// Whether the choice is reserved, so that no other write can take it until this is dropped.
     held: bool,
 }
 
@@ -71,7 +71,7 @@ impl ServiceAllocator {
         ServiceAllocator { cidr: cidr.network(), reserved: Arc::default() }
     }
 
-    /// Whether no write under way has taken anything.
+    /// Returns `true` if no write in progress has reserved anything.
     pub fn is_idle(&self) -> bool {
         let reserved = self.reserved.lock();
         reserved.addresses.is_empty() && reserved.node_ports.is_empty()

@@ -18,8 +18,9 @@ use serde_json::Value;
 /// The name of the range of node ports.
 const NAME: &str = "servicenodeports";
 
-/// The write that records which node ports are taken once an object is stored or deleted. None where they stay the same,
-/// or where nobody else writes to the store: then the reservations in memory suffice.
+/// Returns the write that records the node ports in use after an object is stored or deleted. None
+/// if they stay the same, or if no other server writes to the store: then the reservations in
+/// memory suffice.
 pub(super) fn record_node_ports(
     registry: &Registry,
     kind: &dyn Allocate,

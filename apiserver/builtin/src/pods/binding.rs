@@ -11,12 +11,12 @@ use coracle_apiserver::serve::ActionRequest;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-/// `pods/NAME/binding`.
+/// Handles a request to `pods/NAME/binding`.
 pub fn bind_pod(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(perform(request))
 }
 
-/// `bindings`: the pod is named in the body.
+/// Handles a request to `bindings`, whose body names the pod.
 pub fn bind_named_pod(mut request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(async {
         request.target.info = request.registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;

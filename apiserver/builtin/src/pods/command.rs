@@ -62,7 +62,7 @@ pub struct ContainerTarget<'a> {
     pub container: &'a str,
     /// The revision at which the pod was read, or an earlier one.
     pub revision: Revision,
-    /// The behavior of pods that nothing else is said about.
+    /// The behavior of pods without annotations.
     pub profile: Profile,
 }
 
@@ -288,7 +288,7 @@ fn exited(code: i32, words: &[String]) -> Outcome {
     }
 }
 
-/// Returns the output of a future, if it is done within a time.
+/// Returns the output of a future; None if it does not complete within `limit`.
 #[expect(clippy::disallowed_methods, reason = "the time of a client, which is the machine's")]
 async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
@@ -337,7 +337,7 @@ async fn read_input(stream: &mut Option<Receiver>, tty: bool) -> Input {
     Input::Ended
 }
 
-/// Output as a terminal shows it: each line begins at the left.
+/// Returns output as a terminal shows it: each line begins at the left.
 fn on_terminal(text: Bytes, tty: bool) -> Bytes {
     if !tty || !text.contains(&b'\n') {
         return text;
@@ -368,7 +368,7 @@ pub fn refused(code: u16, text: &str) -> Connected {
     Connected::Refused { code, headers: HeaderMap::new(), text: format!("{text}\n") }
 }
 
-/// The error of what a real cluster can do and the simulation cannot.
+/// Returns the error for a function of a real cluster that the simulation does not have.
 pub fn not_implemented(message: String) -> Error {
     Error::plain(501, "NotImplemented", message)
 }

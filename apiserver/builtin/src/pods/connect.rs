@@ -181,7 +181,8 @@ fn may_create(authorizer: &Authorizer, user: &UserInfo, target: &Target, subreso
     }
 }
 
-/// Whether a pod is somewhere that a connection could lead to; the log of one that is not is empty.
+/// Returns whether the pod has a node that a connection can lead to. Without a node its log is
+/// empty, which is `false`, and other connections are errors.
 fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container: &str) -> Result<bool> {
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or("");
     match connection {

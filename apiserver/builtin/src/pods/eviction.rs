@@ -70,7 +70,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
 }
 
-/// Returns the permit of an eviction.
+/// Decides whether a pod may be evicted, and spends its disruption budget if that is needed.
 async fn permit(registry: &Registry, target: &Target, pod: &Value, dry_run: bool) -> Result<Permit> {
     match phase(pod) {
         _ if pod.is_terminating() || pods::is_terminal(pod) => Ok(Permit::Allowed),
@@ -186,7 +186,7 @@ fn still_processed(budget: &str) -> Error {
     refusal(10, format!("The disruption budget {budget} is still being processed by the server."))
 }
 
-/// Returns the budget with one disruption less.
+/// Returns the budget with one allowed disruption less, and the pod among its disrupted pods.
 fn spend(budget: &Value, pod: &str, now: &str) -> Result<Value> {
     let name = budget.name();
     let forbid = |detail: &str| {

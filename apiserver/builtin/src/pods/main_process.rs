@@ -26,7 +26,7 @@ impl MainProcess {
     /// Ends the container with its shell, by the annotation that its kubelet follows.
     ///
     /// # Errors
-    /// The pod is gone, or cannot be written.
+    /// The pod is deleted, or cannot be written.
     pub async fn end(&self, ShellEnd { code, by_input }: ShellEnd) -> Result<()> {
         if by_input && !self.stdin_once {
             return Ok(());

@@ -85,10 +85,10 @@ pub fn connect(
     Ok(Connected::Streams { headers: response_headers, serve })
 }
 
-/// The ports in a query.
+/// Returns the ports in a query.
 ///
 /// # Errors
-/// 400 for what is no port, and for more of them than there may be.
+/// 400 for an invalid port, and for too many ports.
 fn ports(query: &Query) -> Result<Vec<u16>> {
     let mut ports = Vec::new();
     for text in query.all("ports").flat_map(|ports| ports.split(',')).filter(|text| !text.is_empty()) {
@@ -165,7 +165,7 @@ async fn dial(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Copies both ways until the process ends the connection or the client is gone.
+/// Copies in both directions until the process ends the connection or the client disconnects.
 async fn copy(
     process: TcpStream,
     mut receiver: coracle_streaming::Receiver,

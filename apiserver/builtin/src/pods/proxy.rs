@@ -81,7 +81,7 @@ fn first_port(pod: &Value) -> Option<u16> {
     u16::try_from(ports.next()?.as_u64()?).ok()
 }
 
-/// The server of a port of a Service, which webhooks reach too.
+/// Returns the server of a port of a Service, which webhooks can reach, too.
 ///
 /// # Errors
 /// 503 if there is none.

@@ -64,7 +64,7 @@ struct Step {
     execution: Execution,
     /// The session after it.
     session: Session,
-    /// Whether the shell ends with it.
+    /// Whether the shell ends with this line.
     is_last: bool,
 }
 

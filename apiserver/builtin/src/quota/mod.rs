@@ -93,7 +93,8 @@ fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     more.filter(|(_, more)| more.is_positive()).collect()
 }
 
-/// The quota with the request added to its usage; None if it limits none of the requested resources.
+/// Returns the quota with the request added to its usage; None if it limits none of the requested
+/// resources.
 fn add(
     attributes: &AdmissionAttributes<'_>,
     quota: &Value,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::usage::Evaluator;
 
-/// Whether an object is in all scopes of a quota.
+/// Returns `true` if an object is in all scopes of a quota.
 pub(super) fn all_match(quota: &Value, evaluator: &Evaluator, object: &Value) -> bool {
     let spec = &quota["spec"];
     let plain = items(&spec["scopes"]).iter().map(|name| json!({"scopeName": name, "operator": "Exists"}));
@@ -41,7 +41,8 @@ fn attributes_classes(claim: &Value) -> [&str; 3] {
     ]
 }
 
-/// Whether a scope selects one of the names. `""` stands for no name; `DoesNotExist` and `NotIn` select an object without any.
+/// Returns `true` if a scope selects one of the names. `""` stands for no name; `DoesNotExist` and
+/// `NotIn` select an object without any.
 fn selects(scope: &Value, names: &[&str]) -> bool {
     let values = items(&scope["values"]);
     let listed = |name: &str| values.iter().any(|value| value == name);

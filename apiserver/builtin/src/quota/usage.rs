@@ -86,8 +86,8 @@ impl Evaluator {
         }
     }
 
-    /// Returns the measured resources that containers have to specify and do not, each as `cpu for:
-    /// a,b`.
+    /// Returns the measured resources that some containers do not specify although they must, each
+    /// as `cpu for: a,b`.
     pub(super) fn missing(&self, measured: &[&str], object: &Value) -> Vec<String> {
         let spec = &object["spec"];
         let whole = ["requests", "limits"].iter().any(|list| {

@@ -15,21 +15,23 @@ pub struct RbacAuthorizer {
 }
 
 impl RbacAuthorizer {
-    /// An authorizer by the roles and bindings in a store.
+    /// Creates an authorizer by the roles and bindings in a store.
     ///
-    /// - `table`: says where they are stored.
+    /// - `table`: has the buckets in which they are stored.
     pub fn new(store: Store<ObjectIndex>, table: &ResourceTable) -> RbacAuthorizer {
         RbacAuthorizer { informer: RbacInformer::new(store, table) }
     }
 
-    /// The roles and bindings as they are now, for a store that goes on with the objects and the history of this one.
+    /// Returns the current roles and bindings, for a store that continues with the objects and the
+    /// history of this one.
     pub fn snapshot(&self) -> RbacSnapshot {
         self.informer.snapshot()
     }
 
-    /// An authorizer that goes on with roles and bindings that were read before. Objects of its store are as old as these, or newer.
+    /// Creates an authorizer that continues with roles and bindings that were read before. The
+    /// objects of its store are as old as these, or newer.
     ///
-    /// - `table`: says where they are stored.
+    /// - `table`: has the buckets in which they are stored.
     pub fn resume(
         snapshot: RbacSnapshot,
         store: Store<ObjectIndex>,

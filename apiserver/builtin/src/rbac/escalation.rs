@@ -124,7 +124,8 @@ fn object_name<'a>(attributes: &'a AdmissionAttributes<'_>) -> &'a str {
     attributes.object["metadata"]["name"].as_str().unwrap_or("")
 }
 
-/// Whether an update only changes finalizers and owner references. The garbage collector may always do that.
+/// Returns `true` if an update only changes finalizers and owner references. The garbage collector
+/// may always do that.
 fn is_only_mutating_gc_fields(attributes: &AdmissionAttributes<'_>) -> bool {
     let Some(old) = attributes.old_object else { return false };
     let without = |object: &Value| {

@@ -226,7 +226,8 @@ impl RbacIndex {
         }
     }
 
-    /// Returns the grant that allows the request; otherwise the bound roles that do not exist.
+    /// Returns the grant that allows the request. If none does, the error has the bound roles that
+    /// do not exist.
     pub fn find<'a>(
         &'a self,
         user: &UserInfo,
@@ -344,7 +345,8 @@ impl Scope {
 }
 
 impl Binding {
-    /// None if its `roleRef` has an unknown kind, which validation rejects.
+    /// Reads a binding; returns None if its `roleRef` has an unknown kind, which validation
+    /// rejects.
     fn of(object: &Value, namespace: &str) -> Option<Binding> {
         let reference = &object["roleRef"];
         let kind = Kind::of_role(reference["kind"].as_str()?)?;
@@ -358,7 +360,8 @@ impl Binding {
 }
 
 impl Subject {
-    /// None for a subject that matches nobody: an unknown kind, a service account without a namespace.
+    /// Reads a subject; returns None if it matches no user: an unknown kind, or a service account
+    /// without a namespace.
     fn of(subject: &Value, binding_namespace: &str) -> Option<Subject> {
         let kind = subject["kind"].as_str()?;
         let name = subject["name"].as_str()?;

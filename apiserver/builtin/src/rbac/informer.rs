@@ -55,7 +55,8 @@ impl RbacInformer {
         RbacInformer { store, index: RwLock::default(), state: Mutex::new(state) }
     }
 
-    /// The index as it is now, for a store that goes on with the objects and the history of this one.
+    /// Returns the current index, for a store that continues with the objects and the history of
+    /// this one.
     pub fn snapshot(&self) -> RbacSnapshot {
         self.refresh();
         // No refresh comes between.
@@ -63,7 +64,7 @@ impl RbacInformer {
         RbacSnapshot { index: self.index.read().clone(), revision: state.seen }
     }
 
-    /// An informer that goes on with an index of earlier objects of its store.
+    /// Creates an informer that continues with an index of earlier objects of its store.
     pub fn resume(
         RbacSnapshot { index, revision }: RbacSnapshot,
         store: Store<ObjectIndex>,
@@ -80,7 +81,8 @@ impl RbacInformer {
         informer
     }
 
-    /// The index of what was written before the last [`refresh`](Self::refresh).
+    /// Returns the index of all objects that were written before the last
+    /// [`refresh`](Self::refresh).
     pub fn index(&self) -> RwLockReadGuard<'_, RbacIndex> {
         self.index.read()
     }

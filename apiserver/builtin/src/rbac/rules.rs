@@ -80,7 +80,7 @@ impl PolicyRule {
         ]
     }
 
-    /// Whether the rule allows a request.
+    /// Returns `true` if the rule allows a request.
     pub fn allows(&self, request: &RequestAttributes<'_>) -> bool {
         let any_or = |list: &Values, value: &str| list.contains(ALL) || list.contains(value);
         if !any_or(&self.verbs, request.verb) {
@@ -96,7 +96,7 @@ impl PolicyRule {
         }
     }
 
-    /// Whether the rule's resources contain `*`, `pods`, `pods/log` or `*/log`.
+    /// Returns `true` if the rule's resources contain `*`, `pods`, `pods/log` or `*/log`.
     fn names_resource(&self, resource: &str, subresource: &str) -> bool {
         let list = &self.resources;
         if list.contains(ALL) {
@@ -127,12 +127,12 @@ impl Values {
         &self.items
     }
 
-    /// Whether there is no value.
+    /// Returns `true` if there is no value.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Whether a value is among these.
+    /// Returns `true` if a value is among these.
     pub fn contains(&self, value: &str) -> bool {
         if self.sorted.is_empty() {
             return self.items.iter().any(|item| item == value);
@@ -163,7 +163,7 @@ pub fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str)
 }
 
-/// Whether a URL of a rule, which may be a prefix that ends in `*`, covers a path.
+/// Returns `true` if a URL of a rule, which may be a prefix that ends in `*`, covers a path.
 fn url_covers(rule: &str, path: &str) -> bool {
     rule == path || url_prefix(rule).is_some_and(|prefix| path.starts_with(prefix))
 }

@@ -49,7 +49,7 @@ impl World {
         Arc::new(Authorizer::new(self.refreshed().clone()))
     }
 
-    /// The authorizer, which knows what there is now.
+    /// Returns the authorizer, refreshed to the current objects.
     pub fn refreshed(&self) -> &Arc<RbacAuthorizer> {
         self.rbac.refresh();
         &self.rbac

@@ -23,7 +23,7 @@ const MAX_ADDRESSES: usize = 8;
 /// The addresses of a service.
 pub(super) struct Resolution {
     pub destination: Destination,
-    /// Whether some of them are processes that stand for ports of simulated pods.
+    /// Whether some of the addresses belong to processes that stand in for ports of simulated pods.
     pub has_forwarded: bool,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn resolve(
     Ok(Resolution { destination: Destination { addresses, fallback }, has_forwarded })
 }
 
-/// The error for a service of which all endpoints are simulated.
+/// Returns the error for a service whose endpoints are all simulated.
 fn simulated_pods(namespace: &str, name: &str) -> TransportError {
     TransportError::Unreachable(format!(
         "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \
@@ -137,9 +137,9 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Whether nothing listens at its address.
+    /// Returns whether the endpoint is simulated, so that nothing listens at its address.
     ///
-    /// - `namespace`: that of the slice.
+    /// - `namespace`: the namespace of the EndpointSlice.
     fn is_simulated(
         &self,
         namespace: &str,
@@ -155,10 +155,10 @@ impl Endpoint {
         }
     }
 
-    /// The address that its port leads to, if it is a pod whose annotations name one; the inner error is the reason for which that is not
-    /// reached.
+    /// Returns the address that the endpoint's port leads to, if the endpoint is a pod whose
+    /// annotations name one. The inner error is the reason why that address is not reached.
     ///
-    /// - `namespace`: that of the slice.
+    /// - `namespace`: the namespace of the EndpointSlice.
     fn forwarded(
         &self,
         namespace: &str,
@@ -174,7 +174,7 @@ impl Endpoint {
     }
 }
 
-/// Whether an EndpointSlice is one of a service.
+/// Returns `true` if an EndpointSlice belongs to a service.
 fn is_slice_of(slice: &Value, service: &str) -> bool {
     slice["metadata"]["labels"][SERVICE_NAME] == service
 }

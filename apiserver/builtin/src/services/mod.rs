@@ -54,7 +54,8 @@ struct Resolved {
 }
 
 impl EndpointServiceResolver {
-    /// With the URLs of services that cannot be reached by their EndpointSlices, and the addresses that ports of simulated pods may lead to.
+    /// Creates the resolver with the URLs of services that cannot be reached by their
+    /// EndpointSlices, and the addresses to which ports of simulated pods may lead.
     pub fn new(
         service_urls: impl IntoIterator<Item = ServiceUrl>,
         access: Arc<ForwardAccess>,

@@ -60,7 +60,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Whether an address is one of them.
+    /// Returns `true` if an address is that of a simulated node or pod.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.nodes.contains(&address) || self.pods.iter().any(|range| range.contains(address))
@@ -72,7 +72,8 @@ fn is_simulated(node: &Value) -> bool {
     runtime.is_some_and(|runtime| runtime.starts_with(RUNTIME))
 }
 
-/// Whether the address of an endpoint that is a pod is invented. That of a pod or node that is gone may be.
+/// Returns whether the address of an endpoint is that of a simulated pod. It is also `true` if the
+/// pod or its node no longer exists, because the pod may have been simulated.
 pub(super) fn is_simulated_pod(
     namespace: &str,
     name: &str,

@@ -136,7 +136,7 @@ fn identity(hostname: &str) -> String {
     format!("apiserver-{}", base32(&digest.as_ref()[..16]))
 }
 
-/// RFC 4648, in lower case and without padding.
+/// Encodes bytes in base32 (RFC 4648), in lower case and without padding.
 fn base32(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let groups = bytes.chunks(5).flat_map(|chunk| {

@@ -9,7 +9,8 @@ use serde_json::Value;
 /// The name of its port.
 const PORT: &str = "https";
 
-/// Has the Service lead to another port of this machine, if it exists: that of a server that goes on with the objects of another one.
+/// Updates the Service to another port of this machine, if the Service exists. It is the port of a
+/// server that continues with the objects of another one.
 ///
 /// # Errors
 /// The errors of the store.

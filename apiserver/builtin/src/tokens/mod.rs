@@ -209,7 +209,7 @@ impl ServiceAccountTokens {
     }
 }
 
-/// Whether an object is deleted or past its deletionTimestamp.
+/// Returns `true` if the deletionTimestamp of an object has passed by more than the leeway.
 fn is_deleted(object: &Value, now: i64) -> bool {
     let deleted: Option<jiff::Timestamp> = object.meta_str("deletionTimestamp").parse().ok();
     deleted.is_some_and(|deleted| deleted.as_second() < now.saturating_sub(LEEWAY))

@@ -23,7 +23,7 @@ const MAX_LIFETIME: i64 = 1 << 32;
 /// The annotation of the audit event with the id of the token that was issued.
 const ISSUED_CREDENTIAL_ID: &str = "authentication.kubernetes.io/issued-credential-id";
 
-/// `serviceaccounts/NAME/token`.
+/// Handles a request to `serviceaccounts/NAME/token`.
 pub fn request_token(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(perform(request))
 }
@@ -138,7 +138,7 @@ fn bound_object(
     Ok(Some((bound, object)))
 }
 
-/// Name and uid of a pod's node; the node itself may be missing.
+/// Returns the name and uid of a pod's node. The node itself may be missing.
 fn node_of(registry: &Registry, pod: &Value) -> Result<Option<(String, String)>> {
     let name = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|n| !n.is_empty());
     let Some(name) = name else { return Ok(None) };

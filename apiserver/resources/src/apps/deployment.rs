@@ -124,7 +124,7 @@ fn validate_spec(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Error
     });
 }
 
-/// Selector and template, on which a Deployment and its ReplicaSets must agree.
+/// Validates the selector and the template, on which a Deployment and its ReplicaSets must agree.
 pub(super) fn validate_selected_pods(
     spec: &Field<'_>,
     template: &Field<'_>,

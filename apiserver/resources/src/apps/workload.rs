@@ -92,7 +92,7 @@ pub fn name_warning(object: &Field<'_>) -> Option<String> {
     })
 }
 
-/// Whether the update changes the desired state.
+/// Returns `true` if the update changes the desired state.
 pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
     let generation = |object: &Field<'_>| object.walk("metadata.generation").int();
     generation(object) != generation(old)

@@ -181,7 +181,7 @@ impl Names {
     }
 }
 
-/// One metric of version 1's annotation. None: it cannot be parsed.
+/// Converts one metric of version 1's annotation; returns None if it cannot be parsed.
 fn metric_to_v2(metric: &Value, current: bool) -> Option<Value> {
     let mut out = json!({"type": metric.get("type").map_or(Some(""), Value::as_str)?});
     for (source, by_metric) in SOURCES {
@@ -289,7 +289,7 @@ fn named_like(value: &Value, names: &[&str]) -> Value {
     }
 }
 
-/// One metric as in version 1's annotation: its members in the order of the Go type.
+/// Converts one metric to version 1's annotation. Its members have the order of the Go type.
 fn metric_to_v1(metric: &Value, current: bool) -> String {
     let mut input = vec![("type", Some(metric["type"].to_string()))];
     for (source, by_metric) in SOURCES {

@@ -233,7 +233,7 @@ fn validate_template_change(object: &Field<'_>, old: &Field<'_>, errors: &mut Er
     immutable_as("core.PodSpec", &pod, &Field::at(allowed.get("spec"), pod.path().clone()), errors);
 }
 
-/// Suspended, without active pods.
+/// Returns `true` if a Job is suspended and has no active pods.
 fn is_suspended_and_inactive(job: &Field<'_>) -> bool {
     let status = job.get("status");
     job.walk("spec.suspend").bool()

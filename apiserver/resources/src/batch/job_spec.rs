@@ -31,7 +31,7 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 
-/// Whether the completion mode is `Indexed`.
+/// Returns `true` if the completion mode is `Indexed`.
 pub fn is_indexed(spec: &Field<'_>) -> bool {
     spec.get("completionMode").str() == "Indexed"
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{indexes, job_spec};
 
-/// Whether a status has the condition with status True.
+/// Returns `true` if a status has a condition of type `kind` with status `True`.
 pub fn has_condition(status: &Field<'_>, kind: &str) -> bool {
     condition_is(status, kind, "True")
 }

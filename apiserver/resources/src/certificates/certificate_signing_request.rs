@@ -282,7 +282,7 @@ fn validate_usages(usages: &Field<'_>, tolerance: &Tolerance, errors: &mut Error
     }
 }
 
-/// `example.com/signer-name`.
+/// Validates the name of a signer, such as `example.com/signer-name`.
 fn validate_signer(signer: &Field<'_>, errors: &mut Errors) {
     const FORM: &str = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
     if signer.is_empty() {

@@ -1,4 +1,5 @@
-//! ComponentStatus: deprecated, but still asked for. Whoever answers is well, and so is what it runs.
+//! ComponentStatus: deprecated, but still requested. The server that responds is healthy, and so is
+//! what it runs.
 
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::names::GroupResource;

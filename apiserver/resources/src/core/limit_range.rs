@@ -107,7 +107,7 @@ fn validate_storage_limit(limit: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// Minimum, default and maximum amounts must be in that order.
+/// Validates that minimum, default and maximum amounts are in that order.
 fn validate_against_each_other(limit: &Field<'_>, errors: &mut Errors) {
     let kind = limit.get("type").str();
     let lists = LISTS.into_iter().filter(|list| may_have(kind, list)).map(|list| limit.get(list));

@@ -175,7 +175,7 @@ fn is_feature_name(name: &str) -> bool {
         })
 }
 
-/// One block, or one of each IP family.
+/// Validates that there is one block, or one of each IP family.
 fn validate_pod_cidrs(cidrs: &Field<'_>, errors: &mut Errors) {
     for cidr in cidrs.items() {
         errors.extend(ip::legacy_cidr(cidr.str()).map(|error| cidr.invalid(error)));

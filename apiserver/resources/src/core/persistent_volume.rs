@@ -237,7 +237,7 @@ fn validate_source(spec: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors
     errors.push_if(!found, || spec.required("must specify a volume type"));
 }
 
-/// Whether a path is `/`.
+/// Returns `true` if an absolute path leads to `/`, once `.` and `..` are resolved.
 fn is_root(path: &str) -> bool {
     let mut depth = 0usize;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {

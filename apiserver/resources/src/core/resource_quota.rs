@@ -66,7 +66,7 @@ fn validate_amounts(list: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a scope applies to a resource.
+/// Returns `true` if a scope applies to a resource.
 fn applies(scope: &str, resource: &str) -> bool {
     let pods = resource == "pods";
     let part =

@@ -55,7 +55,7 @@ impl Strategy for SecretStrategy {
     }
 }
 
-/// `stringData` is write-only: its values are moved to `data`.
+/// Moves the values of `stringData`, which is write-only, to `data`.
 fn encode_strings(secret: &mut Value) {
     let Some(strings) = secret.as_object_mut().and_then(|members| members.remove("stringData")) else {
         return;
@@ -117,7 +117,8 @@ fn json_object_error(text: &[u8]) -> Option<String> {
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
 }
 
-/// Why a certificate and a key do not belong together, as far as their PEM blocks show.
+/// Returns the reason if a certificate and a key do not belong together, as far as their PEM blocks
+/// show.
 fn key_pair_error(certificate: &[u8], key: &[u8]) -> Option<String> {
     let is_certificate = |block: &&PemBlock| block.kind == "CERTIFICATE";
     let is_key = |block: &&PemBlock| block.kind.ends_with("PRIVATE KEY");

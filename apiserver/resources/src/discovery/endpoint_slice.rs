@@ -152,7 +152,8 @@ fn validate_address(address: &Field<'_>, addresses: &Field<'_>, kind: &str, erro
     errors.invalid_each(address, ip::endpoint_address(text));
 }
 
-/// Returns whether the number of hints is valid.
+/// Validates the names of hints. Returns `false` if there are too many hints, which are then not
+/// validated.
 fn validate_hints(hints: &Field<'_>, rule: member::StringRule, errors: &mut Errors) -> bool {
     if hints.len() > MAX_HINTS {
         errors.push(hints.too_many(hints.len(), MAX_HINTS));

@@ -24,7 +24,7 @@ const MAX_HARDWARE_ADDRESS: usize = 128;
 const MAX_ADDRESSES: usize = 16;
 const SOURCES: [&str; 2] = ["FromClaim", "FromClass"];
 
-/// A device as it is printed, which also identifies it.
+/// Returns a device as it is printed, which also identifies it.
 fn device_id(device: &Field<'_>) -> String {
     let part = |member| Value::from(device.get(member).str());
     let (driver, pool, name, share) = (part("driver"), part("pool"), part("device"), part("shareID"));

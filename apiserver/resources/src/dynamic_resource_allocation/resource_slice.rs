@@ -351,7 +351,7 @@ fn validate_attribute(attribute: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether the text is a version by semver.org's specification 2.0.0.
+/// Returns `true` if the text is a version by semver.org's specification 2.0.0.
 fn is_semantic_version(text: &str) -> bool {
     let identifier = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let number = |part: &str| {

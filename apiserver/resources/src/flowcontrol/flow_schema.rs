@@ -135,7 +135,7 @@ fn has_all(list: &Field<'_>) -> bool {
     list.items().any(|item| item.str() == "*")
 }
 
-/// A list that must not be empty, and may contain `*` only alone.
+/// Validates a list that must not be empty, and may contain `*` only as its single item.
 fn validate_list(list: &Field<'_>, none: &str, noun: &str, errors: &mut Errors) {
     errors.push_if(list.is_empty(), || list.required(none));
     errors.push_if(list.len() > 1 && has_all(list), || {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::usage::{GROUP, Measured, may_be_measured};
 use super::{SimulatedNodeMetrics, SimulatedPodMetrics};
 
-/// `group` as an extension for the pods that are measured: with its APIService, and the ClusterRole that lets everyone who may view
-/// a namespace view its metrics.
+/// Returns `group` as an extension for the pods that are measured. It comes with its APIService,
+/// and with the ClusterRole that lets everyone who may view a namespace view its metrics.
 pub fn extension(mut group: Group, measured: Measured) -> ExtensionGroup {
     for info in group.versions.iter_mut().flat_map(|version| &mut version.resources) {
         // The other control planes of the process have the same one.

@@ -55,12 +55,12 @@ impl Computed for SimulatedNodeMetrics {
     }
 }
 
-/// Returns whether a node is ready: its kubelet would report the usage.
+/// Returns `true` if a node is ready, so that its kubelet would report its usage.
 fn is_ready(node: &Value) -> bool {
     conditions::is_true(&node["status"], "Ready")
 }
 
-/// Whether the kubelet of a node is simulated.
+/// Returns `true` if the kubelet of a node is simulated.
 fn is_simulated(node: &Value) -> bool {
     let runtime = node["status"]["nodeInfo"]["containerRuntimeVersion"].as_str();
     runtime.is_some_and(|runtime| runtime.starts_with(RUNTIME))

@@ -15,10 +15,11 @@ pub const GROUP: &str = "metrics.k8s.io";
 pub const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 /// The beginning of the annotations with the usage of a pod.
 pub const PREFIX: &str = "sim.coracle.dev/";
-/// The resources of which the usage is simulated, with their annotations.
+/// The resources with a simulated usage, and their annotations.
 pub const RESOURCES: [(&str, &str); 2] =
     [("cpu", "sim.coracle.dev/cpu"), ("memory", "sim.coracle.dev/memory")];
-/// The time over which usage is measured, which ends now: a new pod is measured soon.
+/// The window of a measurement, which ends at the time of the request. It is short, so that a new
+/// pod is measured soon.
 pub const WINDOW: &str = "1s";
 
 /// The beginning of the container IDs, and of the runtime versions of nodes, that simulated kubelets report.
@@ -35,7 +36,8 @@ const DEFAULT_MEMORY: i64 = 8 << 20;
 pub enum Measured {
     /// Pods with annotations of their usage.
     Annotated,
-    /// Also those that simulated kubelets run: what no annotation says follows from their requests.
+    /// Also pods that simulated kubelets run. Usage that is not in an annotation is derived from
+    /// their requests.
     Simulated,
 }
 
@@ -51,22 +53,25 @@ pub struct ContainerUsage<'a> {
 pub fn measured_pods(cluster: &dyn Cluster, namespace: &str, measured: Measured) -> Result<Vec<Value>> {
     let text = match measured {
         Measured::Annotated => PREFIX,
-        // Of a pod that a simulated kubelet does not run, the annotations count nevertheless.
+        // The annotations of a pod count even if no simulated kubelet runs it.
         Measured::Simulated => "coracle",
     };
     cluster.list_containing(&GroupResource::new("", "pods"), namespace, text)
 }
 
-/// Whether the bytes of a pod may be of one that is measured.
+/// Returns `true` if a stored pod may be measured. It searches the bytes, so that other pods need
+/// not be parsed.
 pub fn may_be_measured(pod: &[u8], measured: Measured) -> bool {
     let has = |text: &str| memchr::memmem::find(pod, text.as_bytes()).is_some();
     RESOURCES.iter().any(|(_, annotation)| has(annotation))
         || measured == Measured::Simulated && has(RUNTIME) && has(r#""phase":"Running""#)
 }
 
-/// The usage of the running containers of a pod; empty for one that does not run or is not measured.
+/// Returns the usage of the running containers of a pod; empty for one that does not run or is not
+/// measured.
 ///
-/// The amounts of annotations are shared equally by the containers; the first one gets what cannot be shared.
+/// The amounts of annotations are shared equally by the containers; the first one gets the
+/// remainder.
 pub fn usage(pod: &Value, measured: Measured) -> Vec<ContainerUsage<'_>> {
     if pod["status"]["phase"] != "Running" {
         return Vec::new();
@@ -122,7 +127,7 @@ fn estimated(request: Option<&Quantity>, resource: &str) -> i64 {
     }
 }
 
-/// The metadata of a measurement: the names and labels of what was measured.
+/// Returns the metadata of a measurement: the names and labels of the measured object.
 pub fn metadata(measured: &Value, now: &str) -> Value {
     let mut metadata = json!({"name": measured.name(), "creationTimestamp": now});
     if !measured.namespace().is_empty() {

@@ -8,12 +8,12 @@ use super::options::PodValidationOptions;
 use super::{annotations, resources, scheduling, security};
 
 impl PodValidationOptions {
-    /// For an update of the template `old`.
+    /// Returns the options for an update of the template `old`.
     pub fn for_template_update(old: &Field<'_>) -> PodValidationOptions {
         PodValidationOptions::for_update(old, false)
     }
 
-    /// For an update of the Pod `old`.
+    /// Returns the options for an update of the Pod `old`.
     pub fn for_pod_update(old: &Field<'_>) -> PodValidationOptions {
         PodValidationOptions::for_update(old, true)
     }

@@ -53,8 +53,8 @@ pub fn validate(
     }
 }
 
-/// Whether the deletion cost is absent, or an `i32` without a leading `+` or a superfluous leading
-/// `0`.
+/// Returns `true` if the deletion cost is absent, or an `i32` without a leading `+` or a
+/// superfluous leading `0`.
 ///
 /// Source: `GetDeletionCostFromPodAnnotations`, which accepts `-01`.
 pub fn is_deletion_cost(cost: &Field<'_>) -> bool {

@@ -37,12 +37,12 @@ impl ContainerType {
     }
 }
 
-/// All containers of a pod: init, app and ephemeral ones.
+/// Iterates over all containers of a pod: init, app and ephemeral containers.
 pub fn containers<'a>(spec: &Field<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     ContainerType::ALL.map(|kind| spec.get(kind.list())).into_iter().flat_map(|list| list.items())
 }
 
-/// Whether an init container is a sidecar.
+/// Returns `true` if an init container is a sidecar.
 pub fn is_sidecar(container: &Field<'_>) -> bool {
     container.value().is_some_and(pods::is_sidecar)
 }

@@ -31,7 +31,7 @@ impl Pod<'_> {
     }
 }
 
-/// All containers of the pod.
+/// Validates all containers of the pod.
 pub fn validate(pod: &Pod<'_>, errors: &mut Errors) {
     validate_app_containers(pod, errors);
     validate_init_containers(pod, errors);
@@ -149,7 +149,8 @@ fn names_of<'a>(containers: &Field<'a>) -> BTreeSet<&'a str> {
     containers.items().map(|container| container.get("name").str()).collect()
 }
 
-/// For a pod's containers (not a template's): the image has no leading or trailing spaces.
+/// Validates that the image has no leading or trailing spaces. This applies to a pod's containers,
+/// not to a template's.
 pub fn validate_image_is_trimmed(container: &Field<'_>, errors: &mut Errors) {
     let image = container.get("image");
     errors.push_if(image.str().trim() != image.str(), || {
@@ -211,7 +212,7 @@ fn validate_ports(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Two containers cannot have the same host port.
+/// Validates that no two containers have the same host port.
 fn validate_host_ports<'a>(containers: impl Iterator<Item = Field<'a>>, errors: &mut Errors) {
     let mut taken = BTreeSet::new();
     for port in containers.flat_map(|container| container.get("ports").items()) {

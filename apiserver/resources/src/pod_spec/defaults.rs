@@ -195,7 +195,8 @@ fn default_container(container: &mut Object) {
     }
 }
 
-/// `latest` may change, so it is always pulled.
+/// Returns the default pull policy of an image. The tag `latest` may change, so it is always
+/// pulled.
 fn pull_policy(image: &str) -> &'static str {
     if image::tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }

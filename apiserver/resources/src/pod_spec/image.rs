@@ -2,7 +2,8 @@
 //!
 //! Source: the reference grammar of `distribution/reference`, normalised as Docker does.
 
-/// The tag of an image: `latest` if it names neither a tag nor a digest, none if it has only a digest or is malformed.
+/// Returns the tag of an image: `latest` if it has neither a tag nor a digest, None if it has only
+/// a digest or is malformed.
 pub fn tag(image: &str) -> Option<&str> {
     let (domain, rest) = split_domain(image);
     if is_hex(image, 64) && image.len() == 64 {
@@ -35,7 +36,7 @@ fn split_domain(image: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Name, tag and digest.
+/// Splits an image into name, tag and digest.
 fn split(rest: &str) -> (&str, Option<&str>, Option<&str>) {
     let (named, digest) = match rest.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
@@ -70,7 +71,8 @@ fn is_domain(text: &str) -> bool {
     host.split('.').all(component) && port.is_none_or(is_digits)
 }
 
-/// Lower-case words joined by one dot, one or two underscores, or any number of dashes.
+/// Returns `true` for lower-case words joined by one dot, one or two underscores, or any number of
+/// dashes.
 fn is_path_component(text: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let edges = |b: Option<&u8>| b.is_some_and(|&b| word(b));

@@ -32,12 +32,12 @@ pub struct PodValidationOptions {
 }
 
 impl PodValidationOptions {
-    /// For a new template.
+    /// Returns the options for a new template.
     pub fn for_template() -> PodValidationOptions {
         PodValidationOptions::default()
     }
 
-    /// For a new Pod.
+    /// Returns the options for a new Pod.
     pub fn for_pod() -> PodValidationOptions {
         PodValidationOptions { is_pod: true, ..PodValidationOptions::default() }
     }

@@ -44,7 +44,7 @@ pub fn validate_lifecycle(container: &Field<'_>, grace: Option<i64>, errors: &mu
     }
 }
 
-/// Exactly one of the actions that are valid for the handler.
+/// Validates that the handler has exactly one of the actions that are valid for it.
 fn validate_handler(handler: &Field<'_>, actions: &[&str], grace: Option<i64>, errors: &mut Errors) {
     let mut found = false;
     for name in actions {

@@ -58,7 +58,7 @@ fn validate_keys<'a>(
     }
 }
 
-/// Each path may occur once; the error shows `shown`.
+/// Records a path, which may occur only once; an error shows `shown`.
 fn take<'a>(
     path: &'a str,
     shown: &str,

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::container_lists::is_sidecar;
 use super::options::PodValidationOptions;
 
-/// Returns the largest resources that all containers need at one time; `which` is `requests` or
-/// `limits`.
+/// Returns the maximum of the resources that the containers need at any one time. `which` is
+/// `requests` or `limits`.
 pub fn aggregate(spec: &Field<'_>, which: &str) -> ResourceList {
     let own = |container: &Field<'_>| read(&container.get("resources").get(which));
     let (containers, init_containers) = (spec.get("containers").items(), spec.get("initContainers").items());

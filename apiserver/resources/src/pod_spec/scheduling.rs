@@ -66,7 +66,7 @@ pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: b
     }
 }
 
-/// `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint.
 ///
 /// When a pod is created its own values of these keys are added to the selector as requirements; so a key may be in
 /// the selector once, but not twice.

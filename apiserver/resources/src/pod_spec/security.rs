@@ -50,7 +50,7 @@ pub fn validate_container(container: &Field<'_>, spec: &Field<'_>, errors: &mut 
     validate_app_armor(&context.get("appArmorProfile"), errors);
 }
 
-/// Whether the pod uses the host's user namespace.
+/// Returns `true` if the pod uses the host's user namespace.
 fn has_host_users(spec: &Field<'_>) -> bool {
     let host_users = spec.get("hostUsers");
     !host_users.exists() || host_users.bool()
@@ -191,7 +191,8 @@ pub fn validate_host_sysctl(spec: &Field<'_>, name: &Field<'_>, errors: &mut Err
     });
 }
 
-/// `net/ipv4/conf/eth0.100/x` is `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
+/// Returns the name of a sysctl with dots. `net/ipv4/conf/eth0.100/x` becomes
+/// `net.ipv4.conf.eth0/100.x`: the first separator determines the notation.
 fn with_dots(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name[at..].starts_with('/') => {

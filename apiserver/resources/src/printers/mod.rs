@@ -28,7 +28,7 @@ use coracle_apimachinery::render::columns::{AGE, Column, NAME};
 /// The columns of kinds that have nothing else to show.
 pub const NAME_AND_AGE: &[Column] = &[NAME, AGE];
 
-/// At most `max` of `all`, joined, and the number of the others.
+/// Joins at most `max` of `all`, and adds the number of the others.
 fn first_few(all: &[String], max: usize) -> String {
     let shown = all.get(..max).unwrap_or(all).join(",");
     match all.len().saturating_sub(max) {

@@ -177,7 +177,7 @@ fn service_ports(row: &Row<'_>) -> Value {
     ports.items().map(port).collect::<Vec<_>>().join(",").into()
 }
 
-/// Every ready address with every port.
+/// Lists every ready address with every port.
 fn endpoints(row: &Row<'_>) -> Value {
     let subsets = row.get("subsets");
     if subsets.is_empty() {

@@ -74,7 +74,7 @@ fn readiness_gates(row: &Row<'_>) -> Value {
     format!("{}/{}", gates.items().filter(passed).count(), gates.len()).into()
 }
 
-/// Whether the first condition of that type is true.
+/// Returns `true` if the first condition of that type has status `True`.
 fn has_condition(pod: &Field<'_>, condition_type: &str) -> bool {
     let mut conditions = pod.walk("status.conditions").items();
     conditions
@@ -123,7 +123,8 @@ impl Summary {
         summary
     }
 
-    /// Returns whether one of them is unfinished or has failed. If none is, only the restarts of sidecars count.
+    /// Adds the init containers, and returns whether one of them is unfinished or has failed. If
+    /// none is, only the restarts of sidecars count.
     fn add_init_containers(&mut self, pod: &Field<'_>) -> bool {
         let specs = pod.walk("spec.initContainers");
         let restartable = |status: &Field<'_>| {
@@ -161,7 +162,7 @@ impl Summary {
         false
     }
 
-    /// From the last container to the first, so that the first has precedence.
+    /// Adds the containers from the last to the first, so that the first has precedence.
     fn add_containers(&mut self, pod: &Field<'_>) {
         let mut running = false;
         let mut error = None;
@@ -206,7 +207,7 @@ fn reason_of_pod(pod: &Field<'_>) -> String {
     }
 }
 
-/// Why a container terminated.
+/// Returns the reason why a container terminated.
 fn termination_reason(terminated: &Field<'_>) -> String {
     let (reason, signal) = (terminated.get("reason").str(), terminated.get("signal").int().unwrap_or(0));
     if !reason.is_empty() {

@@ -48,7 +48,7 @@ fn int_or_string(field: &Field<'_>) -> Value {
     }
 }
 
-/// `RESOURCE: used/hard` of the limits, or of all others.
+/// Returns `RESOURCE: used/hard` of the limits, or of all other resources.
 fn usage(row: &Row<'_>, limits: bool) -> Value {
     let used = row.get("status.used");
     let quantity = |field: Field<'_>| if field.exists() { field.str().to_owned() } else { "0".into() };

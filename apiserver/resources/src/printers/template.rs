@@ -35,7 +35,7 @@ pub const CRON_IMAGES: Column =
     string("Images", IMAGES_TEXT, |row| containers(row, "spec.jobTemplate.spec.template", "image").into())
         .wide();
 
-/// One member of every container of a template, joined by commas.
+/// Joins one member of every container of a template by commas.
 fn containers(row: &Row<'_>, template: &str, member: &str) -> String {
     let containers = row.get(template).walk("spec.containers");
     containers.items().map(|c| c.get(member).str()).collect::<Vec<_>>().join(",")

@@ -59,7 +59,7 @@ impl Strategy for StorageClassStrategy {
     }
 }
 
-/// Whether two maps are equal; an empty one equals an absent one.
+/// Returns `true` if two maps are equal; an empty one equals an absent one.
 pub fn is_same_map(new: &Field<'_>, old: &Field<'_>) -> bool {
     new.value() == old.value() || (new.is_empty() && old.is_empty())
 }

@@ -31,7 +31,7 @@ pub struct MatchCriteria {
     /// Without rules everything matches (`matchResources` of a binding), or nothing (a webhook).
     matches_without_rules: bool,
     policy: MatchPolicy,
-    /// None for a selector that cannot be read, which selects nothing.
+    /// The namespace selector; None for one that cannot be read, which selects nothing.
     namespaces: Option<LabelSelector>,
     objects: Option<LabelSelector>,
 }
@@ -44,7 +44,8 @@ pub struct Invocation {
 }
 
 impl MatchCriteria {
-    /// Of a webhook: `rules`, `matchPolicy`, `namespaceSelector` and `objectSelector` are its members.
+    /// Reads the criteria of a webhook: `rules`, `matchPolicy`, `namespaceSelector` and
+    /// `objectSelector` are its members.
     pub fn of_webhook(webhook: &Value) -> MatchCriteria {
         MatchCriteria {
             rules: rules(&webhook["rules"]),
@@ -54,7 +55,7 @@ impl MatchCriteria {
         }
     }
 
-    /// Of `matchConstraints` or `matchResources`; null matches everything.
+    /// Reads the criteria of `matchConstraints` or `matchResources`; null matches everything.
     pub fn of_match_resources(resources: &Value) -> MatchCriteria {
         MatchCriteria::read(resources)
     }

@@ -42,8 +42,8 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicybindings",
 ];
 
-/// Returns whether the request is about a configuration of webhooks or policies, which neither can
-/// match.
+/// Returns whether the request is for a configuration of webhooks or policies. Neither webhooks nor
+/// policies can match such a request.
 ///
 /// Source: `rules.IsExemptAdmissionConfigurationResource`.
 pub fn is_exempt(attributes: &AdmissionAttributes<'_>) -> bool {

@@ -74,7 +74,7 @@ impl PluginReinvocation {
         self.invoked.insert(name.to_owned());
     }
 
-    /// Returns whether it is to be invoked in the second pass.
+    /// Returns `true` if the webhook or policy must be invoked in the second pass.
     pub fn should_reinvoke(&self, name: &str) -> bool {
         self.to_reinvoke.contains(name)
     }

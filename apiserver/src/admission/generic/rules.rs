@@ -12,7 +12,7 @@ pub struct Rule {
     groups: Vec<String>,
     versions: Vec<String>,
     resources: Vec<String>,
-    /// None of them means any name; only policies have them.
+    /// The names of objects; an empty list matches any name. Only policies have names.
     names: Vec<String>,
     scope: Scope,
 }
@@ -42,7 +42,8 @@ impl Rule {
         }
     }
 
-    /// Whether the request matches if its resource had this group, version and plural.
+    /// Returns `true` if the rule matches the request, with the given group, version and plural in
+    /// place of those of its resource.
     pub fn matches(
         &self,
         attributes: &AdmissionAttributes<'_>,

@@ -34,7 +34,8 @@ impl<T> Source<T> {
     /// All that is stored now.
     ///
     /// # Errors
-    /// [`Error::Internal`](crate::Error::Internal) if an object cannot be decoded: what it forbids is not known.
+    /// [`Error::Internal`](crate::Error::Internal) if an object cannot be decoded, because it is
+    /// unknown what that object forbids.
     pub fn load(&self, cluster: &dyn Cluster) -> Result<Arc<[T]>> {
         // The revision is read before the objects: if they change in between, the next request reads them again.
         let revision = cluster.last_change(&self.resource);

@@ -84,7 +84,7 @@ impl VersionedObjects {
         Ok(())
     }
 
-    /// `apiVersion` of the objects.
+    /// Returns the `apiVersion` of the objects.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
     }
@@ -96,10 +96,10 @@ impl VersionedObjects {
         bytes
     }
 
-    /// A changed object as one of its kind, with defaults, in this version.
+    /// Decodes a changed object as one of its kind, with defaults, in this version.
     ///
     /// # Errors
-    /// 500 with the text of what is malformed.
+    /// 500 with the text of the malformed part.
     pub fn decode(&self, mut changed: Value) -> Result<Value> {
         // A list without entries is no reset here, as one with an empty entry is none.
         if changed.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty) {
@@ -126,10 +126,11 @@ impl VersionedObjects {
         Ok(object)
     }
 
-    /// A changed object as one of its kind, with defaults, in this version, if it has no unknown fields.
+    /// Decodes a changed object as one of its kind, with defaults, in this version, if it has no
+    /// unknown fields.
     ///
     /// # Errors
-    /// 500 with the text of what is malformed or unknown.
+    /// 500 with the text of the malformed or unknown part.
     pub fn decode_strictly(&self, changed: Value) -> Result<Value> {
         if let TypeRef::Struct(id) = self.type_ref {
             let unknown = self.unknown_fields(&changed, id).map_err(Error::Internal)?;
@@ -140,7 +141,7 @@ impl VersionedObjects {
         self.decode(changed)
     }
 
-    /// The unknown fields of a changed object, whatever kind it says that it is.
+    /// Returns the unknown fields of a changed object, independent of the kind in it.
     fn unknown_fields(&self, changed: &Value, id: StructId) -> Result<Vec<String>, String> {
         let now = TypeMeta::of(changed);
         let decoded = match now.struct_id() {

@@ -27,7 +27,7 @@ impl<T: Send + Sync> Compiled<T> {
         &self.source
     }
 
-    /// Returns the compiled expressions; compiles them on the first call, in the background because
+    /// Returns the compiled expressions. The first call compiles them in the background, because
     /// that takes long.
     ///
     /// # Errors

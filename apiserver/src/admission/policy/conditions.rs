@@ -15,18 +15,19 @@ use crate::admission::json::items;
 pub struct MatchConditions(Vec<Expression>);
 
 impl MatchConditions {
-    /// Of a webhook.
+    /// Reads the conditions of a webhook.
     pub fn of_webhook(conditions: &Value) -> MatchConditions {
         MatchConditions::read(conditions, &PolicyEnv::new(false))
     }
 
-    /// With the variables of an environment.
+    /// Reads conditions with the variables of an environment.
     pub fn read(conditions: &Value, env: &PolicyEnv) -> MatchConditions {
         let read = |condition: &Value| Expression::read(&condition["expression"], env);
         MatchConditions(items(conditions).iter().filter_map(read).collect())
     }
 
-    /// Whether all conditions hold. One that is false decides, whatever others fail with. Conditions see no namespace.
+    /// Returns whether all conditions hold. If one is false, the result is `false`, even if others
+    /// cannot be evaluated. `namespaceObject` is null in conditions.
     ///
     /// # Errors
     /// The texts of the conditions that cannot be evaluated, if none is false.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// An expression, and the program that it is; what does not compile fails when it is evaluated.
 pub struct Expression {
-    /// As it is written.
+    /// The source text.
     pub text: String,
     pub program: Result<Program, String>,
 }

@@ -120,7 +120,8 @@ impl MutatingAdmissionPolicy {
         self.context.metrics.mutating_policy(labels, began.elapsed());
     }
 
-    /// Does the mutations of a policy, and returns whether they change the object; None if its conditions do not hold.
+    /// Applies the mutations of a policy, and returns whether they change the object; None if the
+    /// policy's conditions do not hold.
     async fn invoke(
         &self,
         due: &Due<'_>,

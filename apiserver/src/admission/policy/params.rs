@@ -11,10 +11,11 @@ use crate::names::GroupResource;
 use crate::resource_info::ResourceTable;
 use crate::selector::LabelSelector;
 
-/// The parameters for a request: for each of them the policy is evaluated once. Null stands for none.
+/// Returns the parameters for a request. The policy is evaluated once for each of them; null stands
+/// for no parameter.
 ///
 /// # Errors
-/// The text of what is wrong with the policy or binding, which is a matter of the failure policy.
+/// The text of the error in the policy or binding. The failure policy decides about its effect.
 pub async fn collect(
     policy: &Policy,
     binding: &Binding,

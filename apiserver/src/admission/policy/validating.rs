@@ -41,7 +41,7 @@ struct Failure {
     reason: String,
     /// The index of the failed validation; None if the policy could not be evaluated.
     index: usize,
-    /// Whether it denies the request independent of the binding's actions.
+    /// Whether the failure denies the request independent of the binding's actions.
     is_error: bool,
 }
 
@@ -60,7 +60,7 @@ impl Failure {
 }
 
 impl ValidatingAdmissionPolicy {
-    /// Returns the plugin, in a server with these parts.
+    /// Creates the plugin, which uses these parts of the server.
     pub fn new(context: PolicyContext) -> ValidatingAdmissionPolicy {
         ValidatingAdmissionPolicy {
             context,
@@ -146,14 +146,14 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// Returns whether it is an error of the configuration, which denies independent of the binding's
-/// actions.
+/// Returns whether a failure is an error of the configuration, which denies the request independent
+/// of the binding's actions.
 fn is_configuration(failure: &Failure) -> bool {
     failure.is_error && failure.message.starts_with("failed to configure")
 }
 
-/// Returns the warning and the audit annotation that the actions of the binding request. A
-/// configuration error has none.
+/// Adds the warning and the audit annotation that the binding's actions request. A configuration
+/// error adds neither.
 fn report(
     policy: &Policy,
     binding: &Binding,
@@ -263,8 +263,8 @@ impl Budget<'_> {
         outcome.value.map_err(|error| error.to_string())
     }
 
-    /// Returns the result of the message expression, or the message, or a default with the
-    /// expression.
+    /// Returns the message of a validation that failed: the result of its message expression,
+    /// otherwise its message, otherwise a default text with the expression.
     fn message(&mut self, validation: &Validation, variables: &PolicyVariables<'_>) -> String {
         if let Some(expression) = &validation.message_expression
             && let Ok(CelValue::String(text)) = self.evaluate(expression, variables)

@@ -41,7 +41,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the error of the request, if the failure counts.
+    /// Returns the error for the request; None if the webhook's `failurePolicy` ignores the
+    /// failure.
     pub fn into_error(self, webhook: &Webhook) -> Option<Error> {
         match self {
             Failure::Call { reason, .. } => {

@@ -28,11 +28,11 @@ pub struct Webhook {
     pub criteria: MatchCriteria,
     /// Further conditions of a call.
     pub conditions: Compiled<MatchConditions>,
-    /// Whether a call that fails does not count: `failurePolicy: Ignore`.
+    /// Whether a failed call is ignored: `failurePolicy: Ignore`.
     pub fails_open: bool,
     /// `timeoutSeconds`.
     pub timeout: Duration,
-    /// Whether a dry run may be sent to it.
+    /// Whether the webhook may be called for a dry run.
     pub supports_dry_run: bool,
     /// `reinvocationPolicy: IfNeeded`.
     pub reinvoke_if_needed: bool,

@@ -108,7 +108,7 @@ impl MutatingAdmissionWebhook {
         Ok(())
     }
 
-    /// Calls a webhook and applies its patch. Whether that changed the object.
+    /// Calls a webhook, applies its patch, and returns whether that changed the object.
     ///
     /// - `annotation`: the key of its annotations in the audit event.
     async fn invoke(

@@ -94,7 +94,7 @@ pub fn read(
     })
 }
 
-/// Returns an AdmissionReview of either version, without its request.
+/// Decodes an AdmissionReview of either version, without its `request`.
 fn decode(bytes: &[u8]) -> Result<Value, ResponseError> {
     let undecodable = |text: String| ResponseError::Undecodable(text);
     let review = schema().kind("admission.k8s.io", "v1", "AdmissionReview");
@@ -165,10 +165,10 @@ fn audit_annotations(listed: Value) -> Vec<(String, String)> {
 /// An error in a response.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ResponseError {
-    /// It is not an AdmissionReview.
+    /// The response is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// It does not match the request.
+    /// The response does not match the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
     /// Its patch type is not supported.

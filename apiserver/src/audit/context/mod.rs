@@ -34,7 +34,7 @@ pub struct AuditedRequest {
 }
 
 impl AuditedRequest {
-    /// Returns the present event.
+    /// Locks the event, and returns it as it is at present.
     pub fn event(&self) -> MutexGuard<'_, Event> {
         // Members are replaced whole, so the event is whole after a panic elsewhere.
         self.event.lock()
@@ -59,8 +59,8 @@ impl AuditContext {
         self.0.get_or_init(|| None);
     }
 
-    /// Returns whether it is decided if the request is audited. It is not before the request is
-    /// authenticated.
+    /// Returns `true` once it is decided whether the request is audited. The decision needs the
+    /// authenticated user.
     pub fn is_decided(&self) -> bool {
         self.0.get().is_some()
     }
@@ -181,15 +181,15 @@ impl AuditContext {
     }
 }
 
-/// Returns whether a body may be a Status: those of errors, and those that start like one in JSON
-/// or protobuf.
+/// Returns whether a body may be a Status, as that of every error, and any body that begins like
+/// one in JSON or protobuf.
 fn may_be_status(code: u16, body: &Bytes) -> bool {
     let start = body.get(..body.len().min(64)).unwrap_or_default();
     code >= 400 || memchr::memmem::find(start, b"Status").is_some()
 }
 
-/// Returns the object in a response as JSON text; None for plain text, and for documents that are
-/// no API object.
+/// Returns the object in a response as JSON text; None for plain text, and for a document that is
+/// not an API object.
 fn object_in(headers: &HeaderMap, body: &Bytes) -> Option<Vec<u8>> {
     let content_type = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let json = match media_type(content_type) {
@@ -220,7 +220,7 @@ fn is_status(json: &[u8]) -> bool {
             && memchr::memmem::find(json, br#""kind":"Status""#).is_some()
 }
 
-/// Returns the members of a Status that are recorded.
+/// Returns a Status with only the members that are recorded.
 fn status_in(json: &[u8]) -> Option<Value> {
     let mut document: Value = serde_json::from_slice(json).ok()?;
     let mut status = json!({"metadata": {}});
@@ -233,7 +233,7 @@ fn status_in(json: &[u8]) -> Option<Value> {
     Some(status)
 }
 
-/// JSON text without white space between its tokens.
+/// Returns JSON text without white space between its tokens.
 fn compact(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     let (mut in_string, mut escaped) = (false, false);

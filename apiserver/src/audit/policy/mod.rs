@@ -244,7 +244,7 @@ fn check_type(document: &Value, json: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the paths of fields that a policy does not have.
+/// Returns the paths of the fields in a document that the type of policies does not have.
 fn unknown_fields(document: &Value) -> Vec<String> {
     const POLICY: &[&str] = &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
     const RULE: &[&str] = &[

@@ -100,7 +100,8 @@ enum Source {
 }
 
 impl OpenApi {
-    /// Returns the documents of the resources; unchanged ones of `before` are kept.
+    /// Creates the documents of the resources. It keeps the documents of `before` that are
+    /// unchanged.
     ///
     /// - `remote`: the documents of other servers.
     pub(super) fn new(
@@ -180,7 +181,8 @@ impl OpenApi {
         }
     }
 
-    /// Returns whether the response to a path is already generated: generating it takes long.
+    /// Returns whether the response to a path is already generated, because generating it takes
+    /// long.
     pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
         let is_json = |offers: &[(&str, &'static str)]| {
             accepted(headers, offers).is_none_or(|media_type| media_type == JSON)
@@ -304,8 +306,8 @@ impl Encoded {
 }
 
 impl Source {
-    /// Returns whether the document is the same. Resources that are the same value are not
-    /// compared.
+    /// Returns whether both sources give the same document. Resources in the same `Arc` are equal
+    /// without a comparison.
     fn is_same(&self, other: &Source) -> bool {
         match (self, other) {
             (
@@ -322,8 +324,8 @@ impl Source {
         }
     }
 
-    /// Returns the input of the hash. Built-in kinds do not change while the server runs;
-    /// [`DIGEST`] covers changes between two versions of it.
+    /// Returns the text to hash. Built-in kinds do not change while the server runs; [`DIGEST`]
+    /// covers changes between two versions of the server.
     fn fingerprint(&self) -> String {
         let mut text = format!("{self:?}");
         if let Source::Version { resources, custom: true, .. } = self {
@@ -412,8 +414,8 @@ impl Source {
     }
 }
 
-/// Returns the first offered media type, in the order of the client's preferences. Offers are
-/// identified by their subtype.
+/// Returns the first offered media type, in the order of the client's preferences. An offer is
+/// identified by its subtype.
 fn accepted(headers: &HeaderMap, offers: &[(&str, &'static str)]) -> Option<&'static str> {
     let clauses = negotiate::clauses(headers);
     if clauses.is_empty() {
@@ -458,7 +460,8 @@ fn in_a_year(now: Timestamp) -> String {
     later.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string()
 }
 
-/// SHA-512 in upper-case hexadecimal, as all hashes here.
+/// Returns the hash of the parts: SHA-512 in upper-case hexadecimal, like all hashes of these
+/// documents.
 pub(super) fn digest(parts: &[&[u8]]) -> String {
     let mut context = ring::digest::Context::new(&ring::digest::SHA512);
     parts.iter().for_each(|part| context.update(part));

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::codec::json::for_each_member;
 
-/// `/openapi/v2`, as JSON text, as `openapi.v2.Document`. The paths and definitions, of which there are many, are decoded one at a
-/// time.
+/// Converts the JSON text of `/openapi/v2` to an `openapi.v2.Document`. The many paths and
+/// definitions are decoded one at a time.
 pub(super) fn swagger(document: &[u8]) -> Vec<u8> {
     let mut texts = HashMap::new();
     // The document is this server's own.

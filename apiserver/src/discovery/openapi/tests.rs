@@ -21,7 +21,7 @@ fn without_descriptions(value: &Value) -> Value {
     }
 }
 
-/// Without descriptions and item defaults, which the recorded facts lack.
+/// Returns a value without descriptions and item defaults, which the recorded facts lack.
 fn bare(value: &Value) -> Value {
     let mut value = without_descriptions(value);
     drop_item_defaults(&mut value);
@@ -129,7 +129,7 @@ fn documents_match_those_of_a_peer() {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
-/// Every operation that a document of version 3 has.
+/// Iterates over every operation of a document of version 3.
 fn operations(document: &Value) -> impl Iterator<Item = (String, &Value)> {
     let paths = document["paths"].as_object().into_iter().flatten();
     paths.flat_map(|(path, item)| {

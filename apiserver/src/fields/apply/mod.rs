@@ -48,7 +48,7 @@ pub struct Applied {
     pub object: Value,
     /// The new entries of `metadata.managedFields`.
     pub entries: Vec<Entry>,
-    /// Whether the object is another than before.
+    /// Whether apply changed the object.
     pub changed: bool,
 }
 
@@ -184,7 +184,7 @@ impl ApplyTo<'_> {
         }
     }
 
-    /// Returns the fields that the endpoint does not write, in a version.
+    /// Returns the fields that a write to the endpoint does not change, in a version.
     fn reset_fields(&self, subresource: &str, api_version: &str) -> &'static [FieldPath] {
         self.versions.map_or(&[], |versions| versions.info().reset_fields(subresource, api_version))
     }
@@ -230,7 +230,7 @@ impl ApplyTo<'_> {
         Ok(())
     }
 
-    /// Returns the changes in another version; None if the kind has no such version.
+    /// Returns the changes, compared in another version; None if the kind has no such version.
     fn compare_in(
         &self,
         version: &str,

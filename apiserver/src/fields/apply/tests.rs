@@ -63,7 +63,7 @@ impl Applying {
         configuration
     }
 
-    /// Applies, and keeps what comes of it.
+    /// Applies a configuration, and keeps the resulting object.
     fn apply(&mut self, manager: &str, fields: Value) -> &mut Applying {
         self.apply_with(manager, &fields, false).unwrap();
         self
@@ -93,7 +93,7 @@ impl Applying {
         &self.live[member]
     }
 
-    /// `manager fields`, by operation and name.
+    /// Returns `manager fields` of each entry, by operation and name.
     fn owners(&self) -> Vec<String> {
         let mut owners: Vec<String> = self
             .entries
@@ -388,7 +388,7 @@ fn without_empty(mut value: Value) -> Value {
     value
 }
 
-/// Without the order of lists, which tells who applied last.
+/// Sorts lists, because their order depends on who applied last.
 fn sorted(mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => members.values_mut().for_each(|member| *member = sorted(member.take())),

@@ -41,7 +41,7 @@ pub struct FieldManager<'a> {
     pub now: &'a str,
 }
 
-/// Returns the manager of a request without `fieldManager`: the product in its User-Agent.
+/// Returns the manager of a request: `fieldManager`, or without one the product in the User-Agent.
 pub fn manager(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.to_owned();
@@ -143,7 +143,7 @@ pub(super) fn reconcile_entries(
     Ok(changed)
 }
 
-/// Returns the entries of an object that is created through a subresource, and stored nowhere.
+/// Returns the entries of an object that is created through a subresource and is not stored.
 pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Value {
     let mut comparison = walk::compare(None, new, type_ref);
     if comparison.is_malformed {
@@ -173,8 +173,8 @@ pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     entry::write(entries)
 }
 
-/// Returns the entries of a scale: those of its object that own the replicas, as owners of the
-/// scale's.
+/// Returns the entries of a Scale: the entries of its object that own the replicas, limited to the
+/// replicas.
 pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
     let owners = parents.iter().filter(|entry| entry.fields.contains(REPLICAS));
     owners
@@ -186,7 +186,8 @@ pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// Returns the entries of an object after those of its scale have changed. New ones have no time.
+/// Returns the entries of an object (`parents` before) after a write has changed those of its Scale
+/// to `scale`. New entries have no time.
 pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
     scale.retain(|entry| entry.fields.contains(REPLICAS));
     let replicas = FieldPathSet::of(REPLICAS);
@@ -281,7 +282,8 @@ pub(super) fn ignore(fields: &mut FieldPathSet, reset_fields: &[FieldPath]) {
     fields.difference_with(&UNTRACKED);
 }
 
-/// Returns the same in another version; None if the kind has no such version.
+/// Returns the fields that a write changes, compared in another version; None if the kind has no
+/// such version.
 fn compare_in(
     api_version: &str,
     versions: &Versions<'_>,

@@ -9,12 +9,12 @@ use super::shape::{FieldType, Position, Shape, items, members};
 use crate::names::Text;
 use crate::schema::TypeRef;
 
-/// The object with all that the configuration says; both conform to the type.
+/// Returns the object merged with the configuration; both conform to the type.
 pub fn merge(live: &Value, configuration: &Value, kind: &TypeRef) -> Value {
     merge_values(Position::whole(kind), Some(live), Some(configuration)).unwrap_or_default()
 }
 
-/// None where nothing is left.
+/// Merges two values; returns None if nothing is left.
 fn merge_values(place: Position<'_>, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let shape = place.shape(live, applied);
     // Empty and null are values of their own.

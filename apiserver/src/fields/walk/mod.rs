@@ -16,12 +16,13 @@ pub struct Comparison {
     pub written: FieldPathSet,
     /// Fields of the old object that the new one lacks.
     pub removed: FieldPathSet,
-    /// Whether a list of one of the objects has an item that nothing identifies, so that its fields cannot be identified.
+    /// Whether a list of one of the objects has an item without an identity, so that its fields
+    /// cannot be identified.
     pub is_malformed: bool,
 }
 
 impl Comparison {
-    /// Whether the objects are equal.
+    /// Returns `true` if there is no difference between the objects.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty() && self.removed.is_empty() && !self.is_malformed
     }

@@ -39,8 +39,8 @@ pub struct RegistryLayout {
 }
 
 impl RegistryLayout {
-    /// Returns the layout below a prefix (`--etcd-prefix`). The table has the built-in resources by
-    /// now; custom ones may come.
+    /// Creates the layout below a prefix (`--etcd-prefix`). The table must already have the
+    /// built-in resources; custom resources may be added later.
     pub fn new(prefix: &str, resources: Arc<SharedResourceTable>) -> RegistryLayout {
         let built_in: Vec<(Arc<str>, String)> = {
             let table = resources.load();
@@ -91,7 +91,7 @@ impl RegistryLayout {
         if is_custom { object_key(format!("{second}.{first}").into(), rest) } else { None }
     }
 
-    /// Returns the value for stored bytes: the same without the empty resourceVersion.
+    /// Returns the value for stored bytes: the same bytes without the empty resourceVersion.
     pub fn encode(&self, stored: &Bytes) -> Bytes {
         revision::remove(stored).map_or_else(|| stored.clone(), Bytes::from)
     }
@@ -145,7 +145,7 @@ impl RegistryLayout {
     }
 }
 
-/// Returns the key of an object; its name has a namespace or none, and is not empty.
+/// Returns the key of an object; None if the name is not `NAME` or `NAMESPACE/NAME`.
 fn object_key(bucket: Arc<str>, name: &str) -> Option<Key> {
     let is_name = name.split('/').all(|part| !part.is_empty()) && name.split('/').count() <= 2;
     is_name.then(|| Key::new(bucket, name))
@@ -167,8 +167,8 @@ fn unknown(object: &Value) -> Unreadable {
     Unreadable(format!("{} of version {} is not known", object["kind"], object["apiVersion"]))
 }
 
-/// Returns the bytes of an object without a resource in the table: of ranges, which have a type,
-/// and of custom resources.
+/// Returns the bytes of an object without a resource in the table: an allocated range, which has a
+/// type, or a custom resource.
 fn untyped_bytes(key: &Key, mut object: Value) -> Bytes {
     object.set_meta("resourceVersion", "");
     let mut bytes = Vec::new();

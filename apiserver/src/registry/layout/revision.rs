@@ -69,7 +69,7 @@ pub(super) fn insert(value: &Bytes, order: Order) -> Option<Bytes> {
     Some([value.get(..at)?, text.as_bytes(), value.get(at..)?].concat().into())
 }
 
-/// Returns the offset of the metadata, and its members.
+/// Returns the offset and the members of the metadata.
 fn read(bytes: &[u8], order: Order) -> Option<(usize, Members<'_>)> {
     let object: Object<'_> = serde_json::from_slice(bytes).ok()?;
     let mut deserializer = serde_json::Deserializer::from_str(object.metadata.get());

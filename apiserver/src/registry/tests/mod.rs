@@ -77,7 +77,7 @@ impl Server {
         self.send(api_version, plural, Some(&name), Format::Json, object.to_string().into()).await
     }
 
-    /// POST, or PUT under a name.
+    /// Sends a POST, or a PUT with a name.
     async fn send(
         &self,
         api_version: &str,

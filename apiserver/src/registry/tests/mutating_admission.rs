@@ -28,13 +28,13 @@ impl AsyncAdmissionPlugin for Mutating {
 }
 
 impl Server {
-    /// From now on, admission changes all objects.
+    /// Makes admission change all objects from now on.
     fn mutate(&mut self, patch: Value) {
         self.registry.chain = AdmissionChain::default();
         self.registry.chain.add_async(Mutating(patch));
     }
 
-    /// POST, or PUT, of an object; the warnings come with what is stored.
+    /// Writes an object with POST or PUT; returns the stored object and the warnings.
     async fn write(&self, plural: &str, is_put: bool, object: &Value) -> Result<(Value, Vec<String>)> {
         let (warnings, audit) = (Warnings::default(), AuditContext::default());
         let caller = caller(&self.user, &warnings, &audit);

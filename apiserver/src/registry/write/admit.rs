@@ -23,7 +23,8 @@ pub(in crate::registry) struct Projection<'a> {
 }
 
 impl Registry {
-    /// Both passes of admission for a request that stores no object: an eviction, a binding, a token request.
+    /// Runs both passes of admission for a request that stores no object: an eviction, a binding, a
+    /// token request.
     ///
     /// - `object`: the body, of the subresource's kind.
     pub async fn admit_subresource(
@@ -44,7 +45,7 @@ impl Registry {
         self.chain.validate(&attributes, self).await
     }
 
-    /// Both passes of admission for a request that opens a connection.
+    /// Runs both passes of admission for a request that opens a connection.
     ///
     /// - `object`: the options of the connection, such as PodExecOptions.
     pub async fn admit_connect(
@@ -85,7 +86,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether admission may take long, so that it must not run in a turn that others wait for.
+    /// Returns `true` if admission may take long, so that it must not run while other writes wait
+    /// for this one.
     pub(in crate::registry) fn waits(
         &self,
         writing: &Writing<'_>,
@@ -116,7 +118,8 @@ impl Registry {
 }
 
 impl Writing<'_> {
-    /// The name in the attributes of an operation. What is created need not have the name of the path, if it has any yet.
+    /// Returns the name in the attributes of an operation. The name of a created object may differ
+    /// from that in the path, or may not exist yet.
     pub fn admitted_name(&self, operation: Operation, object: &Value) -> String {
         match operation {
             Operation::Create => object.name().to_owned(),

@@ -39,7 +39,7 @@ pub(super) enum CreatedBy {
 /// Makes the object that is to be created, in the form of its version.
 pub(super) type Make<'a> = &'a (dyn Fn() -> Result<Value> + Sync);
 
-/// Why an object must be made again.
+/// The reason why the creation of an object must be retried.
 enum Retry {
     /// Its generated name is taken.
     Name(Error),
@@ -113,7 +113,7 @@ impl Registry {
         Err(Error::Internal("what was allocated was taken by others".to_owned()))
     }
 
-    /// One try to create an object, in the internal version. The inner error may not come again.
+    /// Tries once to create an object, in the internal version. The inner error may not recur.
     async fn try_create(
         &self,
         writing: &Writing<'_>,
@@ -213,7 +213,8 @@ impl Registry {
         self.validate_admission(writing, Operation::Create, object, None).await
     }
 
-    /// Whoever may update need not be allowed to create. As in kube-apiserver this is asked when the object is valid.
+    /// Checks that a user who may update may also create. As in kube-apiserver, this is checked
+    /// once the object is valid.
     fn authorize_create(&self, writing: &Writing<'_>) -> Result<()> {
         let target = writing.target;
         let resource = &target.info.group_resource;

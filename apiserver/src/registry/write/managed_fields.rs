@@ -55,9 +55,9 @@ pub(in crate::registry) fn track(info: &ResourceInfo, writer: manage::FieldManag
     new.set_meta("managedFields", entries);
 }
 
-/// Returns the entries after a write, in which the changed fields belong to the writer; both
-/// objects are in the internal version. If one cannot be converted to the version of an entry, the
-/// result is empty.
+/// Returns the managed fields after a write, in which the writer owns the changed fields. Both
+/// objects are in the internal version. The result is empty if an object cannot be converted to the
+/// version of an entry.
 fn updated(
     versions: &Versions<'_>,
     writer: manage::FieldManager<'_>,

@@ -96,7 +96,7 @@ fn dedup_owners_of(object: &mut Value, when: &str, warnings: &Warnings) {
     }
 }
 
-/// Returns the object's resourceVersion, 0 if it has none.
+/// Returns the object's resourceVersion; 0 if it has none.
 pub(in crate::registry) fn resource_version_of(object: &Value) -> Result<u64> {
     parse_revision(object.resource_version()).map_err(|e| Error::Unclassified(e.in_body()))
 }

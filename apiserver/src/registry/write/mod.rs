@@ -63,7 +63,7 @@ pub(super) struct Writing<'a> {
     pub part: Part,
     pub caller: Caller<'a>,
     pub options: OperationOptions<'a>,
-    /// Whether the request is for a collection, and so has no name.
+    /// Whether the request is for a collection, so that it has no name.
     pub is_collection: bool,
     /// As what admission sees the object, if that is another kind.
     pub projection: Option<&'a Projection<'a>>,
@@ -127,7 +127,7 @@ impl Registry {
         Ok(self.object_payload(info, value))
     }
 
-    /// Returns the payload of an object that is not stored, or no longer.
+    /// Returns the payload of an object that is not stored, or is no longer stored.
     pub(super) fn object_payload(&self, info: &ResourceInfo, value: Value) -> Payload {
         Payload::Object { value, type_ref: info.type_ref.clone() }
     }

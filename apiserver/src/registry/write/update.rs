@@ -34,7 +34,7 @@ enum Changed {
 }
 
 impl Registry {
-    /// PUT: the object becomes what the body says.
+    /// Handles a PUT, which replaces the object with the body.
     pub async fn update(
         &self,
         target: &Target,
@@ -79,7 +79,7 @@ impl Registry {
         .await
     }
 
-    /// PATCH: the object becomes what the patch makes of it.
+    /// Handles a PATCH, which changes the object by a patch.
     pub async fn patch(
         &self,
         target: &Target,
@@ -184,7 +184,7 @@ impl Registry {
         Err(Error::modified(&info.group_resource, &target.name))
     }
 
-    /// The pipeline for a changed object, up to what is to be stored.
+    /// Runs the pipeline for a changed object, and returns the object to store.
     async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
         let info = &*writing.target.info;
@@ -304,8 +304,8 @@ impl Registry {
     }
 }
 
-/// Whether a custom resource is stored in another version or with other fields than it would be today, so that an update
-/// without a change migrates it.
+/// Returns whether a custom resource is stored in another version, or with other fields, than it
+/// would be today. If so, an update without a change migrates it.
 async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Value) -> Result<bool> {
     if info.shows_stored_bytes() || !info.is_custom() {
         return Ok(false);

@@ -210,7 +210,8 @@ async fn log_failed_authentication(
     response
 }
 
-/// Whether a request lasts as long as its client wants, so that the beginning of its response has an event of its own.
+/// Returns `true` if a request lasts as long as its client wants, so that the start of its response
+/// has an event of its own.
 fn is_long_running(context: &RequestContext) -> bool {
     const SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
     context.resource().is_some_and(|request| {

@@ -68,7 +68,7 @@ impl<C> Compressed<C> {
 impl<C: Iterator<Item = Bytes>> Iterator for Compressed<C> {
     type Item = Bytes;
 
-    /// Returns the next non-empty chunk. Bytes that the encoder retains are part of a later one.
+    /// Returns the next non-empty chunk. Bytes that the encoder retains are part of a later chunk.
     fn next(&mut self) -> Option<Bytes> {
         while let (Some(encoder), Some(chunk)) = (&mut self.encoder, self.chunks.next()) {
             // Writing to memory does not fail.

@@ -35,7 +35,7 @@ pub trait RequestFilter<R>: Clone {
     }
 }
 
-/// Returns a layer of a filter.
+/// Creates the layer that applies a filter.
 pub fn filter<F>(filter: F) -> FilterLayer<F> {
     FilterLayer(filter)
 }

@@ -126,7 +126,8 @@ fn is_large(
     size + changed() >= LARGE
 }
 
-/// Returns the number of objects and lists in a body, if they matter.
+/// Returns the number of objects and lists in a body; 0 if the body is too small for that to make
+/// it large.
 fn nodes(body: &[u8]) -> usize {
     match body.len() * (1 + NODE_WEIGHT) >= LARGE {
         true => body.iter().filter(|byte| matches!(byte, b'{' | b'[')).count(),

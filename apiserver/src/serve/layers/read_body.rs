@@ -29,7 +29,7 @@ impl<'a, S> ReadBody<'a, S> {
         ReadBody { shares, keeps_bodies: false, inner }
     }
 
-    /// The same, and bodies are kept in the context until the request is over.
+    /// Returns the layer that also keeps bodies in the context until the request has ended.
     pub fn keeping_bodies(self, keeps_bodies: bool) -> ReadBody<'a, S> {
         ReadBody { keeps_bodies, ..self }
     }

@@ -27,7 +27,7 @@ pub struct RecordRequest<'a> {
     pub slow_requests: &'a SlowRequests,
     pub tracer: &'a Tracer,
     pub observer: Option<&'a dyn ObserveRequests>,
-    /// Whether requests come from a part of the control plane.
+    /// Whether requests come from a component of the control plane.
     pub is_own: bool,
     /// The other end of the connection, where there is one.
     pub remote: Option<IpAddr>,
@@ -144,7 +144,8 @@ fn span_name(method: &Method, info: &RequestInfo) -> String {
     format!("{method} /{}", path.join("/"))
 }
 
-/// The labels under which a request is counted; None if it is not: what is not served would have any number of names.
+/// Returns the labels under which a request is counted. None for a request that is not served and
+/// therefore not counted, because its labels would be unbounded.
 pub fn labels<'a>(context: &'a RequestContext, resources: &SharedResourceTable) -> Option<RequestLabels<'a>> {
     match &context.info {
         RequestInfo::Resource(request) if !resources.load().serves(request) => None,

@@ -16,7 +16,7 @@ pub struct BeginSpan<'a> {
     pub tracer: &'a Tracer,
 }
 
-/// Whether a client may decide which of its traces are recorded.
+/// Returns `true` if a client may decide which of its traces are recorded.
 fn is_trusted(user: &UserInfo) -> bool {
     user.is_in(MASTERS) || user.is_in(MONITORING)
 }

@@ -16,7 +16,7 @@ pub struct SwitchProtocols;
 
 impl<B> RequestFilter<ReceivedRequest<B>> for SwitchProtocols {
     type Request = ReceivedRequest<B>;
-    /// None for what is no watch.
+    /// None for a request that is not a watch.
     type State = Option<Arc<RequestContext>>;
     type Error = Infallible;
 

@@ -1,4 +1,4 @@
-//! Work: a request is under way until there is a response.
+//! Work: a request is in progress until it has a response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub struct CountWork<'a> {
     pub clock: &'a Clock,
     pub traffic: &'a Arc<Traffic>,
     pub store: &'a Store<ObjectIndex>,
-    /// Whether all that would change an object is refused, for no reason of the object's.
+    /// Whether the server refuses all writes, independent of the objects.
     pub is_read_only: bool,
-    /// Whether requests come from a part of the control plane.
+    /// Whether requests come from a component of the control plane.
     pub is_own: bool,
 }
 

@@ -66,7 +66,7 @@ impl Directory {
         &self.path
     }
 
-    /// Returns the state in which the directory was found.
+    /// Returns the state that the directory had when it was opened.
     pub fn was(&self) -> State {
         self.was
     }
@@ -95,7 +95,7 @@ impl Directory {
         exchanged.map_err(|cause| failed("cannot put the copy in place", &self.path, cause))
     }
 
-    /// Returns the file that records the state in which the store is left.
+    /// Returns the file that records the state of the store.
     pub fn state(&self) -> &Arc<StateFile> {
         &self.state
     }

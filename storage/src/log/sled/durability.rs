@@ -5,12 +5,13 @@ use std::{str::FromStr, time::Duration};
 /// The time at which a change is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// On disk before its writer gets the result.
+    /// A write is on disk before its writer gets the result.
     Sync,
-    /// With the operating system before its writer gets the result, so that a killed process loses nothing; on disk at most so long
-    /// (and the time a flush takes) after that.
+    /// A write has been passed to the operating system before its writer gets the result, so that a
+    /// killed process loses nothing. It is on disk at most so long (and the time that a flush
+    /// takes) after that.
     Interval(Duration),
-    /// On disk some time; when the store is closed, at the latest.
+    /// A write is on disk at some later time, at the latest when the store is closed.
     None,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn encode(Entry { key, change, .. }: &Entry) -> Result<Vec<u8>, Overs
     Ok(bytes)
 }
 
-/// None if these bytes were not encoded here.
+/// Decodes an entry; returns None if the bytes are not an encoded entry.
 pub(super) fn decode(id: EntryId, bytes: &[u8]) -> Option<Entry> {
     let (form, rest) = bytes.split_first()?;
     let (bucket, rest) = part(rest)?;

@@ -60,7 +60,7 @@ struct Segment {
     length: u64,
     /// The last revision in it.
     last: Revision,
-    /// Whether half a record follows.
+    /// Whether an incomplete record follows.
     is_torn: bool,
 }
 
@@ -82,7 +82,7 @@ impl Journal {
         Ok(Journal(Arc::new(Mutex::new(segments))))
     }
 
-    /// Writes the rows of a batch, of which the newest revision is `newest`.
+    /// Writes the rows of a batch whose newest revision is `newest`.
     ///
     /// # Errors
     /// The record is not in the journal. Unless half of it can be cut off, nothing is appended until a flush.
@@ -191,7 +191,7 @@ pub(super) fn remove(directory: &Path) -> io::Result<()> {
     if was_there { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-/// Returns whether a segment of a directory has records.
+/// Returns whether any segment in a directory has records.
 pub(super) fn has_records(directory: &Path) -> bool {
     paths(directory).iter().any(|path| fs::symlink_metadata(path).is_ok_and(|file| file.len() > 0))
 }
@@ -312,7 +312,7 @@ fn encode(rows: &[Row], buffer: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// None if it is not the body of a record.
+/// Decodes a record; returns None if the bytes are not the body of a record.
 fn decode(mut body: &[u8]) -> Option<Record> {
     let mut rows = Vec::new();
     while !body.is_empty() {

@@ -104,8 +104,9 @@ impl Tree {
         if follows { Ok(()) } else { Err(self.damaged(format!("half a transaction at revision {known}"))) }
     }
 
-    /// Has sled notice that a page was used. It evicts only after 64 uses of a shard of its cache, of which a scan makes
-    /// one a page: loading would leave everything in memory twice.
+    /// Marks a page in sled's cache as used. sled evicts pages only after 64 uses of a shard of its
+    /// cache, and a scan uses each page once: without this, loading would leave everything in
+    /// memory twice.
     pub(super) fn touch(&self, key: &[u8]) -> Result<(), LogError> {
         self.db.contains_key(key).map(drop).map_err(|cause| self.sled_failed("cannot read", cause))
     }

@@ -212,7 +212,8 @@ impl SledLog {
         self.start_flusher()
     }
 
-    /// Copies what is in use to a new file, if that is little. All that was written before is on disk then. Whether it did.
+    /// Copies the log to a new file, if little of it is in use, and returns whether it did.
+    /// Everything written before is on disk then.
     ///
     /// # Errors
     /// The log cannot be opened again.

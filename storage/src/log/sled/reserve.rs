@@ -22,7 +22,7 @@ const SIZE: u64 = 8 << 20;
 /// The bytes that must be left beside those that are about to be written: for sled's own files, and for other processes' sake.
 const MARGIN: u64 = 1 << 20;
 
-/// The same, while the reserve is used.
+/// The margin while the reserve is in use.
 const LAST_MARGIN: u64 = 256 << 10;
 
 /// The bytes that are given up at a time.
@@ -31,7 +31,7 @@ const PART: u64 = SIZE / 8;
 /// The bytes that must be free before all writes are admitted again: more than the margin, so that the next write is not refused.
 const RECOVERED: u64 = 2 * MARGIN;
 
-/// Returns how many bytes are free on the disk that holds a directory.
+/// Measures the free bytes on the disk that holds a directory.
 pub(super) type Available = Box<dyn Fn(&Path) -> io::Result<u64> + Send>;
 
 /// The reserve of a store's directory.
@@ -40,7 +40,8 @@ pub(super) struct Reserve {
     available: Available,
     /// The size of the file.
     held: u64,
-    /// Whether writes may take from it: the disk is full, and they free objects.
+    /// Whether writes may take space from the reserve, because the disk is full and they delete
+    /// objects.
     is_in_use: bool,
 }
 
@@ -64,7 +65,8 @@ impl Reserve {
         })
     }
 
-    /// Whether writes may take from the reserve. Each must be flushed, and followed by [`restore`](Self::restore).
+    /// Returns `true` if writes may take space from the reserve. Each such write must be flushed,
+    /// and followed by [`restore`](Self::restore).
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
@@ -74,8 +76,9 @@ impl Reserve {
         self.is_in_use = true;
     }
 
-    /// Returns whether so many bytes can be written, after taking what is missing from the reserve if that is permitted. If the
-    /// free space is unknown, writing is tried.
+    /// Makes space for `bytes`, and returns whether so many can be written. It takes missing space
+    /// from the reserve, if that is permitted. If the free space is unknown, it returns `true`, so
+    /// that writing is tried.
     pub fn make_space(&mut self, bytes: u64) -> bool {
         let Some(free) = self.free() else { return true };
         // sled writes a page anew from time to time, so that each byte may take two; the journal has it, too.
@@ -151,7 +154,7 @@ impl Reserve {
     }
 }
 
-/// Has the disk hold all blocks of a file up to a size.
+/// Allocates all blocks of a file on the disk, up to a size.
 fn allocate(mut file: &File, size: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, size) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {

@@ -66,12 +66,12 @@ pub(super) fn earlier_key(revision: Revision, part: u16) -> Vec<u8> {
     [PREFIX, &revision.to_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// Returns the lowest key that a row of a transaction or of a later one may have.
+/// Returns the lowest key that a row of the transaction at `revision`, or of a later one, may have.
 pub(super) fn first_key(revision: Revision) -> Vec<u8> {
     [PREFIX, &revision.to_bytes()[..]].concat()
 }
 
-/// Returns the bytes of a row.
+/// Returns the size of a row in bytes.
 pub(super) fn size(key: &[u8], value: &[u8]) -> u64 {
     u64::try_from(key.len() + value.len()).unwrap_or(u64::MAX)
 }
@@ -102,7 +102,7 @@ pub(super) fn read(key: &[u8], value: &[u8]) -> Option<Header> {
     (more <= 1).then_some(Header { id, part, more: more == 1, is_earlier: index.is_none() })
 }
 
-/// Returns the number of parts of the entry that starts with a first row.
+/// Returns the number of parts of an entry, from its first row.
 pub(super) fn parts(first: &[u8]) -> Option<u16> {
     let (parts, _) = first.get(1..)?.split_first_chunk()?;
     Some(u16::from_be_bytes(*parts))
@@ -150,7 +150,7 @@ impl Assembler {
         Ok(None)
     }
 
-    /// Returns whether an entry lacks parts.
+    /// Returns whether the last entry lacks parts.
     pub fn is_incomplete(&self) -> bool {
         self.0.is_some()
     }

@@ -33,11 +33,11 @@ pub(super) struct Garbage {
 
 /// While the store is in use: copying takes a tenth of a second.
 pub(super) const WHILE_OPEN: Garbage = Garbage { file: 256 << 20, rows: 8 << 20, times: 8 };
-/// When the store is closed.
+/// The threshold when the store is closed.
 pub(super) const AT_CLOSE: Garbage = Garbage { file: 64 << 20, rows: u64::MAX, times: 4 };
 
 impl Garbage {
-    /// Is a log of such a file and such rows mostly garbage?
+    /// Returns `true` if a log with such a file and such rows is mostly garbage.
     pub fn is_most_of(self, file: u64, rows: u64) -> bool {
         file >= self.file && rows <= self.rows && rows.saturating_mul(self.times) <= file
     }
@@ -65,7 +65,7 @@ pub(super) fn file_bytes(directory: &Directory) -> u64 {
     fs::metadata(directory.log().join("db")).map_or(0, |file| file.len())
 }
 
-/// Has all files of a directory on disk.
+/// Flushes all files of a directory to disk.
 fn sync(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;

@@ -34,7 +34,7 @@ use crate::Revision;
 pub(super) enum State {
     /// Never used, or not far enough for anything to be acknowledged.
     New,
-    /// Not closed: its process crashed.
+    /// The store was not closed: its process crashed, or still runs.
     Open {
         synced: Revision,
         /// The boot during which everything acknowledged was in files.
@@ -108,7 +108,7 @@ impl State {
         }
     }
 
-    /// Returns the line that means this.
+    /// Returns the line that records this state.
     pub fn line(self) -> String {
         let (word, synced, sum) = match self {
             State::New => return String::new(),
@@ -127,8 +127,8 @@ impl State {
         }
     }
 
-    /// Returns whether the files hold everything that was acknowledged, because the machine has not
-    /// stopped since.
+    /// Returns whether the files have everything that was acknowledged: the store was closed, or
+    /// the machine has not restarted since.
     pub fn is_complete(self) -> bool {
         match self {
             State::New | State::Sealed { .. } => true,
@@ -137,14 +137,15 @@ impl State {
     }
 }
 
-/// Returns a number for the current boot of the machine, if the operating system identifies it.
+/// Returns a number that identifies the current boot of the machine; None if the operating system
+/// does not identify it.
 pub(super) fn boot() -> Option<NonZeroU32> {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     NonZeroU32::new(crc32fast::hash(&id))
 }
 
 impl StateFile {
-    /// Returns a file with the line of a state.
+    /// Returns the state file `file`, in which the state `was` is recorded.
     pub fn new(file: File, was: State) -> StateFile {
         let boot = if let State::Open { boot, .. } = was { boot } else { None };
         StateFile { file, state: Mutex::new(Written { synced: was.synced(), boot, at: None }) }
@@ -205,7 +206,7 @@ impl StateFile {
 }
 
 impl Written {
-    /// Returns the state of a store in use.
+    /// Returns the state to record while the store is in use.
     fn open(&self) -> State {
         State::Open { synced: self.synced, boot: self.boot }
     }

@@ -93,12 +93,13 @@ impl Tree {
         self.state.advance(newest).map_err(|cause| self.failed("cannot flush", cause))
     }
 
-    /// Has sled failed before? It takes no more writes then.
+    /// Returns `true` if sled has failed before. It accepts no more writes then.
     pub fn has_failed(&self) -> bool {
         self.db.flush().is_err()
     }
 
-    /// Returns the bytes of the rows that are gone.
+    /// Deletes the superseded entries up to a compact revision, and returns the bytes of the
+    /// deleted rows.
     pub fn compact(
         &self,
         compact_revision: CompactRevision,
@@ -116,7 +117,7 @@ impl Tree {
         }
     }
 
-    /// Removes all rows of an entry, of which the first has their number. Returns their bytes.
+    /// Removes all rows of an entry; the first row has their number. Returns their bytes.
     fn remove_parts(&self, key: impl Fn(u16) -> Vec<u8>) -> Result<u64, LogError> {
         let remove = |part| {
             let key = key(part);

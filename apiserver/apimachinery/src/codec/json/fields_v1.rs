@@ -29,8 +29,8 @@ pub fn write_fields_v1(value: &Value, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Whether the map's key order is already the element order, which holds with at most one element
-/// that is not `f:`.
+/// Returns `true` if the map's key order is already the element order, which holds with at most one
+/// element that is not `f:`.
 fn is_in_order(elements: &Map<String, Value>) -> bool {
     elements.keys().filter(|element| !element.starts_with("f:")).nth(1).is_none()
 }

@@ -47,10 +47,11 @@ pub fn parse_own(text: &[u8]) -> Result<Value, DecodeError> {
     serde_json::from_slice(text).or_else(|_| decode::decode_stored(text))
 }
 
-/// The same of the members of an object to which JSON pointers lead; the others are skipped if that can be done.
+/// Parses the members of an object to which JSON pointers lead, like [`parse_own`]. Other members
+/// are skipped where that is possible.
 ///
 /// # Errors
-/// As [`parse_own`]; what is skipped may be no JSON.
+/// As [`parse_own`]; but a skipped member may be invalid JSON.
 pub fn parse_own_sparse(text: &[u8], pointers: Vec<&str>) -> Result<Value, DecodeError> {
     if pointers.iter().any(|pointer| pointer.is_empty() || pointer.contains('~')) {
         return parse_own(text);

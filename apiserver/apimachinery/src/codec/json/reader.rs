@@ -233,7 +233,8 @@ impl<'a> Reader<'a> {
         Ok(Some(Key { text, escaped }))
     }
 
-    /// Whether the current array has another item, which follows; false ends it.
+    /// Moves to the next item of the current array and returns `true`, or consumes the end of the
+    /// array and returns `false`.
     pub fn item(&mut self, first: bool) -> Result<bool> {
         match (self.peek_byte()?, first) {
             (b']', _) => return self.end().map(|()| false),

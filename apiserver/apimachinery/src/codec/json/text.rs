@@ -46,7 +46,7 @@ pub fn write_map(
     out.push(b'}');
 }
 
-/// Whole floats have no fraction, and an exponent is used only far from one.
+/// Writes a number. A whole float has no fraction, and an exponent is used only far from one.
 fn write_number(number: &Number, out: &mut Vec<u8>) {
     let written = match number.as_f64() {
         Some(float) if number.is_f64() && float != 0.0 && !(1e-6..1e21).contains(&float.abs()) => {
@@ -80,7 +80,7 @@ const SPECIAL: [u8; 256] = {
     special
 };
 
-/// A string; characters that are special in HTML and JavaScript are escaped too, as in Go.
+/// Writes a string. Characters that are special in HTML and JavaScript are escaped too, as in Go.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
@@ -120,8 +120,8 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// The place of the next byte that may need an escape. Most text has none, so it is looked at in
-/// blocks, which the compiler turns into a few wide instructions each.
+/// Returns the position of the next byte that may need an escape. Most text has none, so it is
+/// searched in blocks, which the compiler turns into a few wide instructions each.
 fn next_special(bytes: &[u8], from: usize) -> Option<usize> {
     const BLOCK: usize = 32;
     let is_special = |byte: u8| {

@@ -255,7 +255,7 @@ fn read_duration(reader: Reader<'_>) -> Result<Value> {
 /// messages.
 const ENVELOPE_DEPTH: usize = 50;
 
-/// Raw bytes: JSON, or an object in an envelope of its own.
+/// Reads raw bytes: JSON, or an object in an envelope of its own.
 fn read_raw(reader: Reader<'_>) -> Result<Value> {
     let mut raw = None;
     let (inside, collection_count) = (reader.depth(), reader.collection_count().clone());

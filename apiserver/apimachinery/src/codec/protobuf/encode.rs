@@ -64,7 +64,7 @@ pub fn write_message(value: &Value, id: StructId, out: &mut Vec<u8>) {
     write_struct(value.as_object(), id, out);
 }
 
-/// One frame of a watch: its length in four bytes, then the event with the encoded object.
+/// Returns one frame of a watch: its length in four bytes, then the event with the encoded object.
 pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(object.len() + 32);
     message.bytes_field(1, event.as_bytes());
@@ -73,7 +73,8 @@ pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], &message].concat()
 }
 
-/// Without members every field is zero, and fields that are not pointers are still written.
+/// Writes a struct. Without members every field is zero, and fields that are not pointers are still
+/// written.
 fn write_struct(members: Option<&Map<String, Value>>, id: StructId, out: &mut Vec<u8>) {
     for (number, field) in schema().get(id).fields_by_number() {
         if let (true, Type::Struct(embedded)) = (field.inline, &field.ty) {

@@ -191,7 +191,7 @@ pub trait Write {
     fn tag(&mut self, number: u32, wire: Wire);
     /// Appends a field of bytes.
     fn bytes_field(&mut self, number: u32, bytes: &[u8]);
-    /// Negative numbers take ten bytes.
+    /// Writes an integer field. A negative number takes ten bytes.
     fn int_field(&mut self, number: u32, value: i64);
     /// Appends a field with the message that `write` appends.
     fn message_field(&mut self, number: u32, write: impl FnOnce(&mut Self));

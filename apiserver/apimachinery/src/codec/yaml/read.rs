@@ -60,7 +60,8 @@ pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
     Ok(Document { json, repeated_keys })
 }
 
-/// Whether a text has no document beside the first one, which [`to_json`] reads.
+/// Returns `true` if a text has no document after the first one, which is the only one that
+/// [`to_json`] reads.
 pub fn is_single_document(text: &str) -> bool {
     let mut documents = 0;
     Parser::new_from_str(text).all(|event| match event {
@@ -326,7 +327,8 @@ impl<'a> Converter<'_, 'a> {
         Ok(())
     }
 
-    /// kube-apiserver's rule: a large share of aliases is fine in a small document.
+    /// Returns `true` if too many nodes are aliases. By kube-apiserver's rule, a small document may
+    /// have a large share of them.
     fn has_excessive_aliases(&self) -> bool {
         const FEW: f64 = 400_000.0;
         const MANY: f64 = 4_000_000.0;

@@ -46,8 +46,8 @@ pub fn resolve(text: &str) -> ScalarValue {
     .unwrap_or(ScalarValue::Text)
 }
 
-/// Whether a text is a base-60 number of YAML 1.1 (`1:30`, `190:20:30.15`). It is read as a string,
-/// but must be quoted.
+/// Returns `true` if a text is a base-60 number of YAML 1.1 (`1:30`, `190:20:30.15`). Such a text
+/// is read as a string, but must be quoted when it is written.
 pub fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut parts = unsigned.split(':');
@@ -109,7 +109,8 @@ fn float(text: &str) -> Option<ScalarValue> {
     Number::from_f64(text.parse().ok()?).map(ScalarValue::Number)
 }
 
-/// `2001-1-2`, `2001-01-02T15:04:05.6Z`, `2001-01-02 15:04:05`.
+/// Returns `true` if a text is a timestamp: `2001-1-2`, `2001-01-02T15:04:05.6Z`, `2001-01-02
+/// 15:04:05`.
 fn is_timestamp(text: &str) -> bool {
     let (date, time) = match text.find(['T', 't', ' ']) {
         Some(at) => (&text[..at], Some((text.as_bytes()[at], &text[at + 1..]))),

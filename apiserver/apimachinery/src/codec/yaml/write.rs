@@ -290,7 +290,7 @@ impl AllowedStyles {
     }
 }
 
-/// Whether a character of the string would be read as syntax.
+/// Returns `true` if a character of the string would be read as syntax.
 fn has_indicators(text: &str) -> bool {
     if text.starts_with("---") || text.starts_with("...") {
         return true;
@@ -316,7 +316,8 @@ fn has_indicators(text: &str) -> bool {
     false
 }
 
-/// Line separators count as unprintable here, so they are escaped.
+/// Returns `true` if a character is printable. Line separators count as unprintable here, so that
+/// they are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }

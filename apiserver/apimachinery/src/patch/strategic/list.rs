@@ -39,7 +39,7 @@ pub fn order_after(live: &[Value], patch: &[Value], identity: MergeIdentity) -> 
     order
 }
 
-/// All items of the patch must be in the given order; deleted ones do not count.
+/// Validates that the items of the patch are in the given order. Deleted items do not count.
 pub fn check_order(patch: &[Value], order: &[Value], identity: MergeIdentity) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());

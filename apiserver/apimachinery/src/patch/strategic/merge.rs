@@ -155,7 +155,7 @@ fn merge_lists(live: Vec<Value>, patch: &mut [Value], list: &ListField, deletes:
     order_items(merged, identity, &patch_order, &live_order)
 }
 
-/// Merges a list with the order that the patch gives. None: neither side has the list.
+/// Merges a list with the order that the patch gives; returns None if neither side has the list.
 fn merge_lists_in_order(
     live: Option<Vec<Value>>,
     patch: Option<Vec<Value>>,

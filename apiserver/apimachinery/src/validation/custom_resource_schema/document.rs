@@ -41,7 +41,7 @@ pub fn has_defaults(schema: &Value) -> bool {
     schema.get("default").is_some() || inner(schema).any(has_defaults)
 }
 
-/// Returns whether a part is set: one that is a pointer in Go may be empty.
+/// Returns `true` if a part is set. A part that is a pointer in Go may be set to an empty value.
 fn is_set(name: &str, part: &Field<'_>) -> bool {
     match name {
         "additionalItems" | "$ref" => part.exists(),

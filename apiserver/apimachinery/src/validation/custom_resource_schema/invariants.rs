@@ -107,7 +107,8 @@ fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     });
 }
 
-/// Returns whether a schema of metadata restricts more than names: its types are specified already.
+/// Returns `true` if a schema of metadata restricts more than the name and `generateName`, whose
+/// types are specified already.
 fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     let members = metadata.value().and_then(Value::as_object).into_iter().flatten();
     let other = members.clone().any(|(name, value)| {
@@ -118,7 +119,7 @@ fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     other || unnamed
 }
 
-/// Returns whether it is the `anyOf` of an integer and a string that accompanies
+/// Returns `true` if `any_of` is the `anyOf` of an integer and a string that accompanies
 /// `x-kubernetes-int-or-string`.
 fn is_either(any_of: &Field<'_>) -> bool {
     any_of.value().is_some_and(|value| *value == serde_json::json!([{"type": "integer"}, {"type": "string"}]))

@@ -1,4 +1,4 @@
-//! The schemas in CustomResourceDefinitions: what may be said in them.
+//! The schemas in CustomResourceDefinitions, and the rules for them.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -64,7 +64,7 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     document::validate(schema, errors);
 }
 
-/// Whether a schema is structural, with defaults that are valid.
+/// Returns `true` if a schema is structural and its defaults are valid.
 pub fn is_sound(schema: &Field<'_>) -> bool {
     structure_and_defaults(schema).is_empty()
 }
@@ -79,7 +79,7 @@ fn structure_and_defaults(schema: &Field<'_>) -> Errors {
     found
 }
 
-/// Why a schema is not structural, sorted.
+/// Returns the reasons why a schema is not structural, sorted.
 pub fn structural_errors(schema: &Field<'_>) -> Errors {
     let mut found = Errors::new();
     invariants::validate(schema, &mut found);

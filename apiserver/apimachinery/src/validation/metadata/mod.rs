@@ -201,7 +201,8 @@ fn validate_kind(
     }
 }
 
-/// Returns the generic layer's rules: a name must be a path segment, independent of the kind.
+/// Returns the rules of the generic layer, which only requires that the name is a path segment,
+/// independent of the kind.
 fn generic(namespaced: bool) -> Identity {
     Identity { namespaced, name: NameRule::PathSegment }
 }

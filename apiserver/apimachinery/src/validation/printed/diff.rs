@@ -18,14 +18,14 @@ const MANY_LINES: usize = 200;
 /// lines, or worse. The remaining unmatched lines count as changed.
 const MAX_PAIRS: usize = 3_000_000;
 
-/// Returns the diff from `old` to `new`, both of the internal type of that name; empty if they
-/// print alike.
+/// Returns the diff from `old` to `new`, both of the internal type `type_name`; empty if both have
+/// the same text.
 pub fn diff(type_name: &'static str, old: Option<&Value>, new: Option<&Value>) -> String {
     let (old, new) = (indented(&internal(type_name, old)), indented(&internal(type_name, new)));
     unified(&old, &new)
 }
 
-/// Returns the lines of a compact JSON text, one space for each level.
+/// Breaks a compact JSON text into lines, and indents them by one space for each level.
 fn indented(json: &str) -> Vec<String> {
     let (mut lines, mut line, mut depth) = (Vec::new(), String::new(), 0usize);
     let mut chars = json.chars().peekable();
@@ -116,7 +116,7 @@ fn place(range: Range<usize>) -> String {
     }
 }
 
-/// Returns the stretches in groups, with the unchanged lines around each that serve as context.
+/// Groups the stretches into hunks, each with the unchanged lines around it as context.
 fn hunks(stretches: Vec<Stretch>) -> Vec<Vec<Stretch>> {
     let mut hunks: Vec<Vec<Stretch>> = Vec::new();
     let mut hunk = Vec::new();

@@ -29,7 +29,8 @@ use crate::field::{Field, FieldError, escape_html};
 /// No more fields and items are printed beyond this many bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The value as Go prints it in the internal type of that name (`apps.DeploymentStrategy`); `null` for none.
+/// Returns a value as Go prints it in the internal type of that name (`apps.DeploymentStrategy`);
+/// `null` for None.
 pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
     let Some(value) = value else { return "null".to_owned() };
     let mut out = String::new();

@@ -173,8 +173,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the result of the message expression, or the rule's message, or a default with the
-    /// rule.
+    /// Returns the message of a rule that does not hold: the result of its message expression,
+    /// otherwise its message, otherwise a default text with the rule.
     fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> String {
         if let Some(program) = &rule.message_program {
             let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget), self.meter);
@@ -190,7 +190,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns the error of a rule that does not hold. Only scalars are printed.
+/// Returns the error for a rule that does not hold. It contains the value only if that is a scalar.
 fn failure(path: &Path, value: &Value, detail: String, reason: &str) -> FieldError {
     let (error_type, detail) = match reason {
         "FieldValueRequired" => (ErrorType::Required, detail),

@@ -33,7 +33,7 @@ impl RuleSet {
         RuleSet { root: RuleNode::read(schema, is_object, 0) }
     }
 
-    /// Whether nothing is validated by rules.
+    /// Returns `true` if there are no rules.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
@@ -156,7 +156,7 @@ impl Environments {
         Environments { decl: decl.clone(), plain: OnceCell::new(), optional: OnceCell::new() }
     }
 
-    /// The variables of a rule whose `oldSelf` may be absent, or those of another one.
+    /// Returns the environment of a rule whose `oldSelf` may be absent, or that of other rules.
     pub fn get(&self, optional_old_self: bool) -> &Env {
         let env = if optional_old_self { &self.optional } else { &self.plain };
         env.get_or_init(|| environments::rule(&self.decl, optional_old_self))

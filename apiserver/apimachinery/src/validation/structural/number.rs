@@ -21,7 +21,7 @@ pub(super) enum NumberError {
 /// The greatest whole number that is exact as a float.
 const MAX_EXACT: f64 = ((1_i64 << 53) - 1) as f64;
 
-/// Returns whether a number counts as whole.
+/// Returns `true` if a number counts as an integer.
 pub(super) fn is_integer(number: &Number) -> bool {
     number.is_i64() || number.as_f64().is_some_and(is_whole)
 }
@@ -65,8 +65,8 @@ pub(super) fn errors(number: &Number, structural: &Structural) -> Vec<NumberErro
     errors
 }
 
-/// Returns the error if a number does not have the type. `prefix` names the number: the value or a
-/// bound.
+/// Returns the error if a number does not have the type. `prefix` names the validated number in the
+/// message: the value or a bound.
 fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<String> {
     let format = structural.rules.format.as_deref().unwrap_or_default();
     let ty = structural.ty?;

@@ -21,7 +21,7 @@ pub(super) struct Validator {
     root: Path,
     /// The number of values that may still be validated.
     steps: usize,
-    /// Whether an int-or-string is checked to be one of these; not done in defaults.
+    /// Whether an int-or-string must be an integer or a string. Defaults are not checked for it.
     checks_either: bool,
 }
 
@@ -30,12 +30,12 @@ impl Validator {
         Validator { root, steps: MAX_STEPS, checks_either: true }
     }
 
-    /// Returns the same for a default.
+    /// Returns the validator for a default.
     pub(super) fn of_default(self) -> Validator {
         Validator { checks_either: false, ..self }
     }
 
-    /// The same with fewer steps.
+    /// Returns the validator with fewer steps.
     #[cfg(test)]
     pub(super) fn with_steps(self, steps: usize) -> Validator {
         Validator { steps, ..self }
@@ -168,7 +168,7 @@ impl Validator {
         }
     }
 
-    /// Returns whether a count is within the bounds.
+    /// Validates that a count is within the bounds, and returns whether it is.
     fn size(&self, count: usize, path: &Path, size: Size, of: &str, errors: &mut Errors) -> bool {
         if let Some(min) = size.min.filter(|min| count < *min) {
             let detail = format!("{path} in body should have at least {min} {of}");
@@ -240,7 +240,7 @@ impl Validator {
         self.at(FieldError::new(error_type, &Path::root(), value, detail), path)
     }
 
-    /// Returns the error at a path under the root.
+    /// Returns the error with the field `path`, below the root of this validator.
     fn at(&self, error: FieldError, path: &Path) -> FieldError {
         let field = match (path.is_root(), self.root.is_root()) {
             (true, true) => NO_PATH.to_owned(),
@@ -251,7 +251,7 @@ impl Validator {
         FieldError { field, ..error }
     }
 
-    /// Returns an error whose path is unknown to kube-apiserver.
+    /// Returns an error without a path, for those whose path kube-apiserver does not know.
     pub(super) fn plain_error(&self, detail: String) -> FieldError {
         self.error(ErrorType::Invalid, &Path::root(), Some("".into()), detail)
     }
@@ -286,12 +286,12 @@ impl<'v> OldItems<'v> {
     }
 }
 
-/// Returns a whole number without a fraction.
+/// Returns the JSON number of a float. A whole number has no fraction.
 fn plain_number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { Value::from(value as i64) } else { Value::from(value) }
 }
 
-/// Returns the type that the value should have, and the one that it has.
+/// Returns the type that the value should have, and the type that it has; None if the value fits.
 fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'static str)> {
     let (got, got_format) = type_name(value);
     if value.is_null() {
@@ -328,7 +328,7 @@ fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'stati
 /// The types of `x-kubernetes-int-or-string`.
 const EITHER: &str = "integer,string";
 
-/// Returns the type of a value, and its format.
+/// Returns the name of a value's type, and its format.
 fn type_name(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),

@@ -24,7 +24,8 @@ impl<'a> Pod<'a> {
         containers(self.spec, &ALL_CONTAINERS)
     }
 
-    /// The containers that `bad` matches, as `container "a"` or `containers "a", "b"`; None if there is none.
+    /// Returns the containers that `bad` matches, as `container "a"` or `containers "a", "b"`; None
+    /// if it matches none.
     fn offenders(&self, mut bad: impl FnMut(&'a Value) -> bool) -> Option<Named> {
         let names: Vec<&str> = self.containers().filter(|c| bad(c)).map(|c| text(&c["name"])).collect();
         (!names.is_empty()).then(|| Named::of("container", "containers", &names))
@@ -42,7 +43,8 @@ impl<'a> Pod<'a> {
         self.spec["os"]["name"] == "windows"
     }
 
-    /// Whether the pod has a user namespace, in which root is unprivileged outside.
+    /// Returns `true` if the pod has a user namespace of its own, so that its root user has no
+    /// privileges on the host.
     fn has_own_users(&self) -> bool {
         self.spec["hostUsers"] == false
     }

@@ -115,7 +115,8 @@ fn details(violations: &[Violation]) -> String {
     violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether an update changes an image or adds an ephemeral container: the only relevant fields that an update may change.
+/// Returns `true` if an update changes an image or adds an ephemeral container: the only relevant
+/// fields that an update may change.
 fn changes_images(new: &Value, old: &Value) -> bool {
     let changed = |list: &str| {
         let (new, old) = (items(&new[list]), items(&old[list]));

@@ -56,7 +56,7 @@ impl Follower {
         stream::unfold(self, next).boxed()
     }
 
-    /// Returns the next appended text; None at the end.
+    /// Waits for the next text that the log gets, and returns it; None at the end of the log.
     async fn next(&mut self) -> Option<String> {
         loop {
             let sent = self.due();
@@ -85,7 +85,7 @@ impl Follower {
         }
     }
 
-    /// Returns the lines that are due by now, as they are sent.
+    /// Returns the text of the lines that are due by now, and moves past them.
     fn due(&mut self) -> String {
         let now = self.clock.now();
         let Following { lines, passed, left, .. } = &mut self.following;
@@ -94,7 +94,7 @@ impl Follower {
         self.options.render(due.into_iter(), left)
     }
 
-    /// Returns the pod after its next change; None once it is deleted.
+    /// Waits for the next change of the pod, and returns the pod; None once it is deleted.
     async fn changed(&mut self) -> Option<Value> {
         loop {
             let stored: Option<Arc<Stored>> = match &mut self.watcher {

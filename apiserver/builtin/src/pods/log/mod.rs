@@ -40,7 +40,7 @@ impl LogOptions {
     /// Returns the options of a request.
     ///
     /// # Errors
-    /// 400 for numbers and times that are none.
+    /// 400 for an invalid number or time.
     pub fn parse(query: &Query, now: Timestamp) -> Result<LogOptions> {
         let count = |name: &str| -> Result<Option<usize>> {
             Ok(query.int(name)?.map(|count| usize::try_from(count).unwrap_or(0)))
@@ -65,7 +65,7 @@ impl LogOptions {
         })
     }
 
-    /// Returns the options for a container's future output.
+    /// Returns the options for following a container's output from now on.
     pub fn from_now_on(container: &str) -> LogOptions {
         let container = container.to_owned();
         LogOptions { container, follow: true, tail_lines: Some(0), ..LogOptions::default() }
@@ -137,12 +137,12 @@ impl Writer {
     /// Returns the writer of a pod's logs.
     ///
     /// # Errors
-    /// Its namespace cannot be read.
+    /// The pod's namespace cannot be read.
     pub fn of(cluster: &dyn Cluster, pod: &Value, profile: Profile) -> Result<Writer> {
         Ok(Writer { profile, inherited: inherited_overrides(cluster, pod)? })
     }
 
-    /// Returns the whole log of a container that started at a time, as long as nothing stops it.
+    /// Returns all lines that a container writes if it starts at `started` and nothing stops it.
     fn lines(&self, pod: &Value, container: &str, started: Timestamp) -> Vec<LogLine> {
         let Ok(pod) = Pod::deserialize(pod) else { return Vec::new() };
         let (behavior, _) = PodBehavior::of(&pod, &self.inherited, self.profile);
@@ -168,7 +168,8 @@ struct ContainerRun<'a> {
 }
 
 impl ContainerRun<'_> {
-    /// Returns the run in a state; None if it did not start.
+    /// Returns the run that a container status has under `state` (`state` or `lastState`); None if
+    /// the container did not start.
     fn of<'a>(status: &'a Value, state: &str) -> Option<ContainerRun<'a>> {
         let state = ["running", "terminated"].iter().map(|kind| &status[state][kind]);
         let state = state.into_iter().find(|state| state["startedAt"].is_string())?;
@@ -177,7 +178,7 @@ impl ContainerRun<'_> {
         Some(ContainerRun { started_at, started: started_at.parse().ok()?, finished })
     }
 
-    /// Returns whether a line was written by now. The end is known to the second.
+    /// Returns whether a line was written by now. The end of the run is known only to the second.
     fn has_written(&self, line: &LogLine, now: Timestamp) -> bool {
         match self.finished {
             None => line.time <= now,
@@ -192,7 +193,7 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 /// yet.
 ///
 /// # Errors
-/// The kubelet's, about containers that have no log yet.
+/// The kubelet's error for a container that has no log yet.
 pub fn of(pod: &Value, options: &LogOptions, writer: Writer, now: Timestamp) -> Result<Option<ContainerLog>> {
     const LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     if LISTS.iter().all(|list| pod["status"][list].as_array().is_none_or(Vec::is_empty)) {

@@ -26,12 +26,12 @@ pub struct Missing<'a> {
 }
 
 impl Missing<'_> {
-    /// Whether everything is covered.
+    /// Returns `true` if no right is missing.
     pub fn is_empty(&self) -> bool {
         self.rights.is_empty() && !self.is_truncated
     }
 
-    /// One rule for each missing right.
+    /// Returns one rule for each missing right.
     pub fn rules(&self) -> Vec<PolicyRule> {
         let one = |text: &str| Values::from_iter([text.to_owned()]);
         let rule = |(target, verb): &(RightTarget<'_>, &str)| match target {
@@ -78,7 +78,8 @@ impl Missing<'_> {
 }
 
 impl RightTarget<'_> {
-    /// For example `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
+    /// Describes a missing rule, for example as `{APIGroups:[""], Resources:["pods"], Verbs:["get"
+    /// "list"]}`.
     fn describe(&self, verbs: &[&str]) -> String {
         let verbs = quoted(verbs);
         match self {

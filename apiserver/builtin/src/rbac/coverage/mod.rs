@@ -339,8 +339,8 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Returns the rules that may cover something: those that select anything on the axis on which
-    /// the fewest do.
+    /// Returns the owned rules that may cover something. It takes them from one axis only: the one
+    /// on which the fewest rules select a value.
     fn candidates(
         &mut self,
         owned: &IndexedRules<'_>,
@@ -435,8 +435,8 @@ impl<'a> Axis<'a> {
         }
     }
 
-    /// Returns the indexes of the values that a rule selects. It looks up the values of the shorter
-    /// list in the longer one.
+    /// Returns the indexes of the values that a rule selects. The values of the shorter list are
+    /// looked up in the longer one.
     fn selected(&self, ids: &[u32]) -> Vec<u32> {
         if ids.len() > self.keys.len() {
             let selected = self.keys.iter().filter(|(id, _)| ids.binary_search(id).is_ok());

@@ -158,7 +158,7 @@ fn validate_pod_level(
     errors.push_if(!unchanged, || spec.forbidden("only cpu and memory resources are mutable at pod-level"));
 }
 
-/// Returns whether the containers are the same and in the same order.
+/// Validates that the containers are the same and in the same order, and returns whether they are.
 fn validate_same_containers(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     let before = errors.len();
     for list in TYPES.map(ContainerType::list) {

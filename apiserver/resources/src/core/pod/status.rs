@@ -22,7 +22,8 @@ pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
     }
 }
 
-/// Restores what a status update may not drop: the QoS class and the observed generations.
+/// Restores the fields that a status update does not change (owner references) or must not remove
+/// (the QoS class, observed generations), and drops those of disabled features.
 pub fn prepare(pod: &mut Value, old: &Value, features: &FeatureGates) {
     set_from(pod, old, "/metadata", "ownerReferences");
     let unset = |value: Option<&Value>| value.is_none_or(|value| value == 0 || value == "");

@@ -16,7 +16,8 @@ use crate::pod_spec::{PodValidationOptions, annotations, scheduling};
 
 const UPDATABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Whether two values are semantically equal: quantities are compared by amount, not by text.
+/// Returns `true` if two values are semantically equal: quantities are compared by amount, not by
+/// text.
 pub fn same(a: &Value, b: &Value) -> bool {
     same_under("", a, b)
 }

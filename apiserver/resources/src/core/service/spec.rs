@@ -20,7 +20,7 @@ pub fn list<'a>(service: &'a Value, member: &str) -> &'a [Value] {
     list.map_or(&[], Vec::as_slice)
 }
 
-/// Whether a member of the spec is the same in both.
+/// Returns `true` if a member of the spec is the same in both Services.
 pub fn same(a: &Value, b: &Value, member: &str) -> bool {
     let member = |service: &'_ Value| service.get("spec").and_then(|spec| spec.get(member)).cloned();
     member(a) == member(b)
@@ -40,7 +40,7 @@ pub fn set_if_absent(object: &mut Value, member: &str, value: Value) {
     }
 }
 
-/// Whether a Service of this type can be reached from outside of the cluster.
+/// Returns `true` if a Service of this type can be reached from outside of the cluster.
 pub fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
     matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
 }
@@ -50,13 +50,13 @@ pub fn is_external(service: &Value) -> bool {
     is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
 }
 
-/// Whether a Service with this spec has a `healthCheckNodePort`.
+/// Returns `true` if a Service with this spec has a `healthCheckNodePort`.
 pub fn needs_health_check_node_port(service: &Value) -> bool {
     text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
 }
 
-/// Whether a Service with this spec has a `clusterIP`: every type but ExternalName. A headless
-/// Service counts.
+/// Returns `true` if a Service with this spec has a `clusterIP`, which is every type except
+/// ExternalName. A headless Service counts.
 pub fn needs_cluster_ip(service: &Value) -> bool {
     text(service, "type") != "ExternalName"
 }

@@ -167,7 +167,8 @@ fn known<'a>(old: Option<&Field<'a>>, list: &'a str) -> HashSet<&'a str> {
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
 }
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and together.
+/// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, individually and
+/// together.
 pub(super) fn validate_addresses(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     if spec.get("type").str() == "ExternalName" {
@@ -215,7 +216,7 @@ fn validate_families(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("ipFamilyPolicy"), &FAMILY_POLICIES, errors);
 }
 
-/// Returns whether all are addresses, or the only one is None.
+/// Validates each address, and returns whether all are valid, or the only one is `None`.
 fn validate_each_address(addresses: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) -> bool {
     let known = known(old, "clusterIPs");
     let mut valid = true;

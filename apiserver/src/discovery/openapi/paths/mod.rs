@@ -25,7 +25,7 @@ struct Verb {
     action: &'static str,
     /// The prefix of the operation's id.
     id: &'static str,
-    /// With `{kind}`, `{a kind}`, and `{part}`: `status of `, or nothing.
+    /// The description, with `{kind}`, `{a kind}`, and `{part}`: `status of `, or nothing.
     description: &'static str,
     /// The types of options, and the members of them that are left out.
     options: &'static [(&'static str, &'static [&'static str])],
@@ -227,7 +227,8 @@ pub(super) fn tag(group: &str, version: Option<&str>) -> String {
     version.map_or(lower.clone(), |version| format!("{lower}_{version}"))
 }
 
-/// `RbacAuthorization` of `rbac.authorization.k8s.io`.
+/// Returns the name of a group in operation IDs: `RbacAuthorization` for
+/// `rbac.authorization.k8s.io`.
 pub(super) fn group_id(group: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
     group.strip_suffix(".k8s.io").unwrap_or(group).split('.').map(title).collect()
@@ -242,7 +243,8 @@ fn title(word: &str) -> String {
     chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect()
 }
 
-/// `a Pod`, `an Eviction`; words that look like a plural get no article.
+/// Returns a kind with its article: `a Pod`, `an Eviction`. Words that look like a plural have no
+/// article.
 fn with_article(kind: &str) -> String {
     if kind.ends_with('s') && !kind.ends_with("ss") {
         return kind.to_owned();

@@ -8,7 +8,7 @@ use crate::log::sled::{journal, journal::Journal, state::State, unsynced::Unsync
 /// An interval that does not pass during a test: nothing but the journal has what is written.
 const LATE: Durability = Durability::Interval(Duration::from_secs(3600));
 
-/// Has the store look as after a stop of the machine: it was in use during another boot.
+/// Makes the store look as after a stop of the machine, by recording another boot.
 fn stop_machine(disk: &Disk) {
     let store = disk.path().join("store");
     let State::Open { synced, .. } = State::parse(&fs::read(&store).unwrap()).unwrap() else {
@@ -17,7 +17,7 @@ fn stop_machine(disk: &Disk) {
     fs::write(store, State::Open { synced, boot: NonZeroU32::new(1) }.line()).unwrap();
 }
 
-/// Has the store look as after a stop of the machine that lost the journal.
+/// Makes the store look as after a stop of the machine that lost the journal.
 pub(super) fn lose(disk: &Disk) {
     journal::remove(disk.path()).unwrap();
     stop_machine(disk);

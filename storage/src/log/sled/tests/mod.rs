@@ -160,7 +160,7 @@ async fn revisions_lost_in_a_crash_are_not_given_again() {
     let after = crash(&disk);
     let given = store.revision();
     assert_eq!(given, first);
-    // Whether the write survived or not: clients may have seen it.
+    // This holds whether the write survived or not, because clients may have seen it.
     let reopened = open(&after, SOON);
     assert!(reopened.revision() > given);
     let compact_revision = reopened.revision();

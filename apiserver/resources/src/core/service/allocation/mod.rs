@@ -295,7 +295,8 @@ fn allocate_cluster_ips(
     Ok(())
 }
 
-/// Returns whether ports without a node port get one. Ports with a requested one always get it.
+/// Returns whether the ports without a node port get one. A requested node port is always
+/// allocated.
 fn allocates_node_ports(service: &Value) -> bool {
     text(service, "type") == "NodePort"
         || service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool).unwrap_or(true)
