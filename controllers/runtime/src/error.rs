@@ -12,7 +12,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the API responded with this status code.
+    /// Returns `true` if the API responded with this status code.
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
     }

@@ -13,7 +13,10 @@ pub struct IpPool {
 }
 
 impl IpPool {
-    /// Returns the address of a pod, now or since before; none if all are taken.
+    /// Returns the address of a pod, and assigns one if it has none; `None` if all are taken.
+    ///
+    /// - `choice`: a number derived from the pod, if its address is to depend on it; `None` for the
+    ///   address that has been free for the longest time
     ///
     /// - `choice`: a number that follows from the pod, if its address shall; None for the address
     ///   that has been free for longest
