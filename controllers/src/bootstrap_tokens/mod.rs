@@ -26,7 +26,7 @@ pub struct BootstrapToken {
     pub signs: bool,
 }
 
-/// Whether a Secret has a token.
+/// Returns `true` if a Secret contains a bootstrap token.
 pub fn is_bootstrap_token(secret: &Secret) -> bool {
     secret.type_.as_deref() == Some(TYPE) && secret.metadata.namespace.as_deref() == Some(NAMESPACE)
 }
