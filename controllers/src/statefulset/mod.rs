@@ -209,8 +209,8 @@ impl StatefulSetController {
         Ok(Some(revision))
     }
 
-    /// Whether a revision that differs is the same template without defaults that the API server has since learned: the server is
-    /// asked by a dry run.
+    /// Returns `true` if a revision differs from the template only in defaults that the API server
+    /// has introduced since. It asks the server by a dry run.
     async fn is_semantically_equal(
         &self,
         set: &StatefulSet,

@@ -221,7 +221,7 @@ impl ReclaimController {
     }
 }
 
-/// Whether a volume is to be reclaimed by a plugin here.
+/// Returns `true` if an in-tree plugin of this controller has to reclaim a volume.
 fn is_ours(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && annotation(&volume.metadata, MIGRATED_TO).is_none()
 }

@@ -29,16 +29,17 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// The component of the events.
     fn recorder(&self) -> &Recorder;
 
-    /// Returns the class with which to provision a claim; None if the claim is not to be provisioned now.
+    /// Returns the class with which to provision a claim, or `None` if the claim is not to be
+    /// provisioned now.
     fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>>;
 
-    /// Why a claim cannot be provisioned.
+    /// Returns the error if the plugin cannot provision a claim.
     fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError>;
 
-    /// Completes a volume: its source, and who is to delete it.
+    /// Completes a volume: sets its source, and the component that has to delete it.
     fn complete(&self, volume: &mut PersistentVolume, request: &ProvisionRequest);
 
-    /// An attempt begins.
+    /// Handles the begin of an attempt.
     fn begun(&self, _: &PersistentVolumeClaim) {}
 
     /// The message of the event for a provisioned volume.
@@ -47,7 +48,7 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// The message of the event for a volume that could not be provisioned.
     fn failure(&self, class: &StorageClass, error: &str) -> String;
 
-    /// An attempt ended, after so many seconds.
+    /// Handles the end of an attempt, which took so many seconds.
     fn observe(&self, _: &StorageClass, _seconds: f64, _is_success: bool) {}
 }
 
@@ -96,12 +97,12 @@ impl ProvisionRequest<'_> {
 pub struct ProvisionError {
     /// The message of the event.
     pub message: String,
-    /// Whether another node has to be found for the pod.
+    /// Whether the scheduler has to choose another node for the pod.
     pub reschedules: bool,
 }
 
 impl ProvisionError {
-    /// An error that another node would not help.
+    /// Creates an error that another node would not avoid.
     pub fn new(message: impl Into<String>) -> ProvisionError {
         ProvisionError { message: message.into(), reschedules: false }
     }
