@@ -61,7 +61,7 @@ pub fn claim(pod: &Pod, entry: &Entry<'_>, template: &ResourceClaimTemplate) -> 
     claim
 }
 
-/// `POD-ENTRY-`; of names that are too long together a part each, in proportion.
+/// Returns the prefix `POD-ENTRY-` of a claim's name. Long names are shortened.
 fn generate_name(pod: &str, entry: &str) -> String {
     let whole = format!("{pod}-{entry}-");
     if whole.len() <= LONGEST_PREFIX {

@@ -26,7 +26,7 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// Makes the provisioner, with the caches that it needs.
     fn new(context: &Context<Self::Settings>) -> Self;
 
-    /// The component of the events.
+    /// Returns the recorder of the component that emits the events.
     fn recorder(&self) -> &Recorder;
 
     /// Returns the class with which to provision a claim, or `None` if the claim is not to be
@@ -42,10 +42,10 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// Handles the begin of an attempt.
     fn begun(&self, _: &PersistentVolumeClaim) {}
 
-    /// The message of the event for a provisioned volume.
+    /// Returns the message of the event for a provisioned volume.
     fn success(&self, volume: &str) -> String;
 
-    /// The message of the event for a volume that could not be provisioned.
+    /// Returns the message of the event for a volume that could not be provisioned.
     fn failure(&self, class: &StorageClass, error: &str) -> String;
 
     /// Handles the end of an attempt, which took so many seconds.
@@ -93,7 +93,7 @@ impl ProvisionRequest<'_> {
     }
 }
 
-/// Why a claim cannot be provisioned.
+/// An error about a claim that cannot be provisioned.
 pub struct ProvisionError {
     /// The message of the event.
     pub message: String,
