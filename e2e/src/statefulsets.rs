@@ -61,7 +61,7 @@ impl RetentionPolicy {
         )
     }
 
-    /// Returns `true` if claims are deleted with pods that are scaled away.
+    /// Returns `true` if claims are deleted with the pods that a scale-down removes.
     pub fn deletes_when_scaled(self) -> bool {
         matches!(
             self,

@@ -240,7 +240,7 @@ impl RandomRun {
     }
 }
 
-/// Returns `true` if the claim of a volume exists and is not terminating; otherwise the directory
+/// Returns `true` if the claim of a volume exists and is not terminating. Otherwise the directory
 /// of the volume may be deleted at any moment.
 async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bool> {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());

@@ -48,8 +48,9 @@ use executor::Executor;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
 
-/// When a set is reconciled after the deletion of a claim that it may have waited for. kube-controller-manager waits for another
-/// event, so that clients observe for a moment that the claim is deleted.
+/// The delay until a set is reconciled after the deletion of a claim for which it may have waited.
+/// kube-controller-manager waits for another event, so that clients observe for a moment that the
+/// claim is deleted.
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
 pub struct StatefulSetController {

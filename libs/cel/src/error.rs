@@ -1,6 +1,6 @@
 //! Errors of evaluations.
 
-/// Why an evaluation has no value.
+/// An error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// The types of arguments fit no overload.

@@ -144,7 +144,8 @@ fn time_left(
     Some(deadline - now.duration_since(since))
 }
 
-/// When the progress has to be checked against the deadline; None if there is nothing to check.
+/// Returns the time until the progress has to be checked against the deadline, or `None` if there
+/// is nothing to check.
 pub(super) fn recheck_after(
     deployment: &Deployment,
     status: &DeploymentStatus,

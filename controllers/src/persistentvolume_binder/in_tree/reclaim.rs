@@ -167,7 +167,8 @@ impl ReclaimController {
         self.writer.unbind(&live, ctx).await
     }
 
-    /// Why a directory has to stay though its volume is released: it is another volume's, too.
+    /// Returns the reason if the directory of a released volume must be kept: another volume has
+    /// it, too.
     async fn refusal(
         &self,
         volume: &PersistentVolume,

@@ -50,7 +50,7 @@ pub enum Dialect {
     Flag,
 }
 
-/// Why a command line is rejected, in the words of Go's packages.
+/// An error about a command line, with the message of Go's packages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// No such flag.
