@@ -71,8 +71,6 @@ impl ZonedSchedule {
     ///
     /// - `has_deadline`: whether times before the starting deadline are left out
     ///
-    /// - `has_deadline`: whether times before the starting deadline are left out
-    ///
     /// # Errors
     /// The schedule has no time.
     ///

@@ -24,8 +24,6 @@ pub enum Step {
 /// Returns the next step, or `None` if the claim needs no cleanup.
 ///
 /// - `pod`: returns the pod of this name in the claim's namespace
-///
-/// - `pod`: returns the pod of a name in the namespace of the claim
 pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Option<Step> {
     let consumers = consumers(claim);
     let remaining: Vec<_> =

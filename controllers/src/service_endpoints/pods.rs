@@ -20,8 +20,6 @@ pub fn addresses(pod: &Pod) -> Vec<IpAddr> {
 /// Returns `true` if a pod is an endpoint of the Services that select it, ready or not.
 ///
 /// - `with_terminating`: whether terminating pods are endpoints
-///
-/// - `with_terminating`: whether a terminating pod is an endpoint
 pub fn is_endpoint(pod: &Pod, with_terminating: bool) -> bool {
     let is_over = matches!(phase(pod), "Succeeded" | "Failed");
     let is_terminating = pod.metadata.deletion_timestamp.is_some();

@@ -17,9 +17,6 @@ impl IpPool {
     ///
     /// - `choice`: a number derived from the pod, if its address is to depend on it; `None` for the
     ///   address that has been free for the longest time
-    ///
-    /// - `choice`: a number that follows from the pod, if its address shall; None for the address
-    ///   that has been free for longest
     pub fn allocate(&mut self, node: SimulatedNode, uid: &str, choice: Option<u64>) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);

@@ -48,9 +48,6 @@ pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
 ///
 /// - `resolvable`: the indexes of the nodes on which the pod could fit if they had fewer pods
 /// - `fits`: returns `true` if the pod fits the node with this index
-///
-/// - `resolvable`: the indexes of the nodes that fewer pods could help
-/// - `fits`: whether the pod fits the node of an index, as the nodes are
 pub fn preempt(
     nodes: &mut [NodeInfo],
     resolvable: &[usize],

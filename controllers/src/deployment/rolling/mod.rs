@@ -132,8 +132,6 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
 /// new ReplicaSet.
 ///
 /// - `old_pods`: the pods of the old ReplicaSets
-///
-/// - `old_pods`: the pods of the old ReplicaSets
 pub(super) fn recreate<'a>(
     deployment: &Deployment,
     sets: &ReplicaSets,

@@ -75,8 +75,6 @@ fn name(owner: &str, hash: &str) -> String {
 /// Returns the name of a revision, which is derived from its content.
 ///
 /// - `collisions`: the number of names so far that other revisions had
-///
-/// - `collisions`: the number of its names that were taken by others so far
 pub fn revision_name(owner: &str, revision: &ControllerRevision, collisions: i32) -> String {
     let data = revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
     name(owner, &hash(data, collisions))
