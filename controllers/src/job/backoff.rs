@@ -7,7 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use coracle_kinds::pods;
 
-/// The delay of the next pod after the first failure. Each further failure doubles it.
+/// The delay of the next pod after the first failure, as in kube-controller-manager. Each further
+/// failure doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 /// A wait is not worth less than this.
