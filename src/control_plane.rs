@@ -60,11 +60,13 @@ impl ControlPlane {
         self.0.kubeconfig()
     }
 
-    /// Merges the kubeconfig into a file, atomically, and makes its context current; the clusters, users and contexts of others stay.
-    /// Returns the context that was current, if it was another. It blocks while another program holds the file's lock, for 10 s at most.
+    /// Merges the kubeconfig into a file, atomically, and makes its context the current one. The
+    /// clusters, users and contexts of others stay. Returns the name of the former current context,
+    /// if it was another one. Blocks while another program holds the file's lock, for at most 10 s.
     ///
     /// # Errors
-    /// The file cannot be written, is no kubeconfig, has the name already by another program, or is locked.
+    /// The file cannot be written, is not a kubeconfig, has an entry with this name by another
+    /// program, or is locked.
     pub fn write_kubeconfig(&self, file: &Path) -> Result<Option<String>, KubeconfigError> {
         self.0.write_kubeconfig(file)
     }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Returns freed memory to the system, which glibc's allocator does not. It is configured in `.cargo/config.toml`.
+/// The allocator of the program. It returns freed memory to the system, which glibc's allocator
+/// does not. Its configuration is in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

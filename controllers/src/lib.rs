@@ -120,8 +120,10 @@ pub static CONTROLLERS: &[ControllerDescriptor<Settings>] = &[
 /// The user agent of a client for the controllers: the field manager of what they write is the part before the slash.
 pub const USER_AGENT: &str = concat!("kube-controller-manager/v1.36 coracle/", env!("CARGO_PKG_VERSION"));
 
-/// Returns the user agent of one controller. Source: `SimpleControllerClientBuilder` of kube-controller-manager, which
-/// appends the service account.
+/// Returns the user agent of one controller.
+///
+/// Source: `SimpleControllerClientBuilder` of kube-controller-manager, which appends the service
+/// account.
 pub fn user_agent(controller: &str) -> String {
     format!("{USER_AGENT}/system:serviceaccount:kube-system:{controller}")
 }

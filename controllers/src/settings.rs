@@ -16,7 +16,8 @@ pub struct Settings {
     /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
     /// and not every API server may have observed yet that it is terminating.
     pub namespace_grace: Duration,
-    /// Whether the controllers go on with what others did in the same process a moment ago, so that nothing is reported anew.
+    /// Whether other controllers in the same process did this work until a moment ago. These
+    /// controllers continue it, and do not report anything again.
     pub goes_on: bool,
     /// The certificates, in PEM, by which clients know the API server; without them they are not published.
     pub root_ca: Option<String>,
@@ -26,13 +27,13 @@ pub struct Settings {
     pub sign_certificate: Option<SignCertificate>,
     /// The interval at which each HorizontalPodAutoscaler is reconciled.
     pub horizontal_pod_autoscaler_sync_period: Duration,
-    /// Whether a feature gate is on, by Kubernetes' name.
+    /// Returns `true` if a feature gate is on, by Kubernetes' name of the gate.
     pub is_enabled: IsEnabled,
     /// Settings that the simulation has, too.
     pub volumes: VolumeSettings,
 }
 
-/// Whether a feature gate is on.
+/// Returns `true` if a feature gate is on.
 pub type IsEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Signs the claims of a token and returns it as a JWS. None: it cannot be signed.

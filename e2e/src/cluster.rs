@@ -23,7 +23,8 @@ use crate::json_client::JsonClient;
 /// Timeout for a start or stop, after which the test fails; far longer than it should take.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns a control plane with its data in memory, on any free port, without further flags.
+/// Returns the builder of a control plane with its data in memory, on any free port, without
+/// further flags.
 pub fn cluster() -> Builder {
     Builder {
         record: None,
@@ -188,22 +189,22 @@ impl Cluster {
         &self.kubeconfig
     }
 
-    /// Returns a directory for the test's files, removed together with the control plane.
+    /// Returns a directory for the test's files. It is removed together with the control plane.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Returns the configuration in the kubeconfig.
+    /// Reads the configuration from the kubeconfig.
     pub async fn config(&self) -> Result<kube::Config> {
         http::config(&self.kubeconfig).await
     }
 
-    /// Returns the server, for plain HTTP requests as the kubeconfig's user.
+    /// Returns the server's endpoint for plain HTTP requests, as the kubeconfig's user.
     pub async fn endpoint(&self) -> Result<Endpoint> {
         Endpoint::new(&self.config().await?)
     }
 
-    /// Returns a kube-rs client as the kubeconfig's user.
+    /// Returns a kube-rs client for the kubeconfig's user.
     pub async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
@@ -226,7 +227,7 @@ impl Cluster {
         client.call("POST", "/coracle/v1alpha1/settle", Some(json!({"quietFor": "0s"}))).await.map(drop)
     }
 
-    /// Returns the standard error of the process so far.
+    /// Returns what the process has written to standard error so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
@@ -241,12 +242,12 @@ impl Cluster {
         self.child.kill().await.context("kill -9")
     }
 
-    /// Returns the resident memory, in megabytes.
+    /// Returns the resident memory of the process, in megabytes.
     pub fn resident(&self) -> Result<f64> {
         self.status("VmRSS:")
     }
 
-    /// Returns the maximum resident memory since the start, in megabytes.
+    /// Returns the maximum resident memory of the process since its start, in megabytes.
     pub fn most_resident(&self) -> Result<f64> {
         self.status("VmHWM:")
     }

@@ -57,14 +57,15 @@ pub struct Connection {
     token: Option<HeaderValue>,
 }
 
-/// Returns the server and the user of a kubeconfig's current context.
+/// Reads the server and the user of a kubeconfig's current context.
 pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?)
 }
 
 impl Endpoint {
-    /// Returns the server of a kubeconfig, with the user's client certificate or bearer token.
+    /// Returns the endpoint of a kubeconfig's server, with the user's client certificate or bearer
+    /// token.
     pub fn new(config: &kube::Config) -> Result<Endpoint> {
         let url = &config.cluster_url;
         let host = url.host().context("no host")?.trim_matches(['[', ']']).to_owned();
@@ -78,7 +79,7 @@ impl Endpoint {
         Ok(Endpoint { host, port, tls, token: token.transpose()? })
     }
 
-    /// Returns the same server, with a bearer token as the only credential.
+    /// Returns the endpoint of the same server, with a bearer token as the only credential.
     pub fn with_token(config: &kube::Config, token: &str) -> Result<Endpoint> {
         let auth_info = AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() };
         let mut config = config.clone();
@@ -86,14 +87,14 @@ impl Endpoint {
         Endpoint::new(&config)
     }
 
-    /// Returns a connection without TLS.
+    /// Opens a connection without TLS.
     pub async fn socket(&self) -> Result<TcpStream> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
         Ok(socket)
     }
 
-    /// Returns a connection after its TLS handshake.
+    /// Opens a connection and does its TLS handshake.
     ///
     /// - `alpn`: the protocol to agree on, such as `h2`.
     pub async fn tls(&self, alpn: &[u8]) -> Result<TlsStream<TcpStream>> {
@@ -152,7 +153,7 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Returns whether another request can be sent over the connection.
+    /// Returns `true` if another request can be sent over the connection.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }

@@ -82,7 +82,7 @@ impl JsonClient {
     /// Returns the items of a list.
     ///
     /// # Errors
-    /// See [`JsonClient::call`]; the response is not a list.
+    /// Those of [`JsonClient::call`], or the response is not a list.
     pub async fn list(&mut self, path: &str) -> Result<Vec<Value>> {
         Ok(items(&self.get(path).await?).context("not a list")?.clone())
     }
@@ -216,9 +216,9 @@ impl JsonClient {
         Ok(())
     }
 
-    /// Returns the number of requests for some resources that the server has answered, from
-    /// `apiserver_request_total`. Watches do not count, but requests of the controllers in its
-    /// process do.
+    /// Returns the number of requests for these resources to which the server has responded, from
+    /// `apiserver_request_total`. It includes the requests of the controllers in the server's
+    /// process, but no watches.
     ///
     /// # Errors
     /// There is no response.
@@ -230,7 +230,7 @@ impl JsonClient {
         .await
     }
 
-    /// Returns the number of requests with some verbs only.
+    /// Returns the number of requests as [`JsonClient::requests`], restricted to these verbs.
     ///
     /// # Errors
     /// There is no response.

@@ -52,7 +52,7 @@ impl RetentionPolicy {
         }
     }
 
-    /// Whether claims are deleted with the set.
+    /// Returns `true` if claims are deleted with the set.
     pub fn deletes_when_deleted(self) -> bool {
         matches!(
             self,
@@ -61,7 +61,7 @@ impl RetentionPolicy {
         )
     }
 
-    /// Whether claims are deleted with pods that are scaled away.
+    /// Returns `true` if claims are deleted with the pods that a scale-down removes.
     pub fn deletes_when_scaled(self) -> bool {
         matches!(
             self,
@@ -133,7 +133,7 @@ pub async fn pods_of(scenario: &Scenario, set: &str) -> Result<Vec<Pod>> {
     Ok(scenario.api::<Pod>().list(&selected).await?.items)
 }
 
-/// Whether a pod has the condition Ready and is not terminating.
+/// Returns `true` if a pod has the condition Ready and is not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let is_ready = conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");

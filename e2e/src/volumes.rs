@@ -64,7 +64,7 @@ impl Driver {
     /// All drivers.
     pub const ALL: [Driver; 3] = [Driver::HostPath, Driver::Csi, Driver::Migrated];
 
-    /// Returns the provisioner in its StorageClasses.
+    /// Returns the name of the driver in its StorageClasses.
     pub fn provisioner(self) -> &'static str {
         match self {
             Driver::HostPath | Driver::Migrated => "kubernetes.io/host-path",
@@ -81,17 +81,18 @@ impl Driver {
         }
     }
 
-    /// Returns whether it removes its finalizers from volumes when the feature is turned off.
+    /// Returns `true` if the driver removes its finalizers from volumes when the feature is turned
+    /// off.
     pub fn removes_finalizers_on_rollback(self) -> bool {
         self != Driver::HostPath
     }
 
-    /// Returns whether it protects static volumes too, once they are bound.
+    /// Returns `true` if the driver also protects static volumes once they are bound.
     pub fn protects_static_volumes(self) -> bool {
         self == Driver::Csi
     }
 
-    /// Returns the phase of a volume after its deletion failed.
+    /// Returns the phase of a volume whose deletion failed.
     pub fn phase_after_failure(self) -> &'static str {
         match self {
             Driver::HostPath => "Failed",
@@ -110,7 +111,7 @@ impl Driver {
         }
     }
 
-    /// Returns the volume source for a directory of this name.
+    /// Returns the volume source for a directory with this name.
     fn source(self, root: &Path, name: &str) -> Value {
         match self {
             Driver::HostPath | Driver::Migrated => json!({"hostPath": {"path": root.join(name)}}),
@@ -119,7 +120,7 @@ impl Driver {
     }
 }
 
-/// Returns the directory of a volume: its root, and its name there.
+/// Returns the root of a volume's directory, and the directory's name there.
 fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
     let spec = volume.spec.as_ref()?;
     match (&spec.host_path, &spec.csi) {
@@ -135,7 +136,7 @@ fn directory(volume: &PersistentVolume) -> Option<(&'static str, String)> {
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + 'static
 {
-    /// Returns the API of the kind; `namespace` is ignored for kinds of cluster scope.
+    /// Returns the API of the kind. `namespace` is ignored for cluster-scoped kinds.
     fn api(client: Client, namespace: &str) -> Api<Self>;
 }
 
@@ -180,7 +181,7 @@ impl BoundClaim {
         Ok(fs::write(self.directory.join("deep/file"), DATA)?)
     }
 
-    /// Returns whether the volume has the data that [`BoundClaim::write`] wrote.
+    /// Returns `true` if the volume has the data that [`BoundClaim::write`] wrote.
     pub fn has_data(&self) -> bool {
         fs::read_to_string(self.directory.join("deep/file")).is_ok_and(|text| text == DATA)
     }
@@ -277,7 +278,7 @@ impl Scenario {
         self.cluster.as_ref().context("it has ended")
     }
 
-    /// Returns the directory that contains those of the driver's volumes.
+    /// Returns the directory that contains the directories of the driver's volumes.
     pub fn root(&self) -> PathBuf {
         self.data.path().join(self.driver.root())
     }
@@ -441,7 +442,7 @@ impl Scenario {
         Ok(bound_claim)
     }
 
-    /// Returns the volume and directory of a claim.
+    /// Returns a claim with its volume and directory.
     pub async fn get_bound_claim(&self, claim: &str) -> Result<BoundClaim> {
         let bound: PersistentVolumeClaim = self.get(claim).await?;
         let volume = bound.spec.and_then(|spec| spec.volume_name).context("no volume")?;
@@ -616,7 +617,7 @@ async fn start(
     Ok((cluster, client))
 }
 
-/// Returns the manifest of a claim of a class, for 1 GiB.
+/// Returns the manifest of a claim for 1 GiB of a class.
 pub fn claim(name: &str, class: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "storageClassName": class,
@@ -637,7 +638,8 @@ pub fn pod(name: &str, claims: &[&str]) -> Value {
     }})
 }
 
-/// Returns a pod with annotations `sim.coracle.dev/KEY`, which control its simulation.
+/// Returns the manifest of a pod with annotations `sim.coracle.dev/KEY`, which control its
+/// simulation.
 pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     let mut pod = pod(name, claims);
     for (key, value) in script {
@@ -646,7 +648,7 @@ pub fn scripted(name: &str, claims: &[&str], script: &[(&str, &str)]) -> Value {
     pod
 }
 
-/// Returns whether `metadata.deletionTimestamp` is set.
+/// Returns `true` if an object has a deletion timestamp.
 pub fn is_terminating(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some()
 }

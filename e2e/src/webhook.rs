@@ -48,17 +48,17 @@ impl WebhookServer {
         Ok(WebhookServer { address, ca_bundle, connections, reviews })
     }
 
-    /// Returns the URL of a path.
+    /// Returns the webhook's URL for a path.
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    /// Returns the number of accepted connections.
+    /// Returns the number of connections that the webhook has accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns the reviews that were sent since the last call.
+    /// Removes and returns the reviews that were sent since the last call.
     pub fn take_reviews(&self) -> Vec<Value> {
         std::mem::take(&mut self.reviews.lock())
     }
@@ -147,12 +147,12 @@ async fn respond(
     Ok(response)
 }
 
-/// Returns a JSON patch as members of a response.
+/// Returns the members of a response that contain a JSON patch.
 pub fn patch(operations: &Value) -> Value {
     json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string())})
 }
 
-/// Returns the request's first review.
+/// Returns the first of these reviews.
 ///
 /// # Errors
 /// The webhook was not called.

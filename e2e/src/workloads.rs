@@ -4,22 +4,23 @@
 
 use serde_json::{Value, json};
 
-/// Returns the collection of pods of a namespace.
+/// Returns the path of the pods in a namespace.
 pub fn pods(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
 
-/// Returns a collection of the group `apps` in a namespace.
+/// Returns the path of a resource of the group `apps` in a namespace.
 pub fn apps(namespace: &str, resource: &str) -> String {
     format!("/apis/apps/v1/namespaces/{namespace}/{resource}")
 }
 
-/// Returns a collection of the group `batch` in a namespace.
+/// Returns the path of a resource of the group `batch` in a namespace.
 pub fn batch(namespace: &str, resource: &str) -> String {
     format!("/apis/batch/v1/namespaces/{namespace}/{resource}")
 }
 
-/// Returns a template of pods with the label `app`, with annotations for their simulation.
+/// Returns a pod template with the label `app`, and with annotations for the simulation of its
+/// pods.
 pub fn template(app: &str, annotations: Value) -> Value {
     let containers = json!([{"name": "c", "image": "registry.example/app:1"}]);
     json!({
@@ -28,29 +29,29 @@ pub fn template(app: &str, annotations: Value) -> Value {
     })
 }
 
-/// Returns a Deployment or a ReplicaSet.
+/// Returns the manifest of a Deployment or a ReplicaSet.
 pub fn replicated(name: &str, replicas: usize) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
     }})
 }
 
-/// Returns a ReplicationController.
+/// Returns the manifest of a ReplicationController.
 pub fn replication_controller(name: &str, replicas: usize) -> Value {
     let mut controller = replicated(name, replicas);
     controller["spec"]["selector"] = json!({"app": name});
     controller
 }
 
-/// Returns a DaemonSet.
+/// Returns the manifest of a DaemonSet.
 pub fn daemon_set(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "selector": {"matchLabels": {"app": name}}, "template": template(name, json!({})),
     }})
 }
 
-/// Returns a Job whose pods run until they are deleted, unless the annotations of the template
-/// specify otherwise.
+/// Returns the manifest of a Job. Its pods run until they are deleted, unless the annotations of
+/// the template specify otherwise.
 pub fn job(name: &str, annotations: Value) -> Value {
     let mut template = template(name, annotations);
     let exit_after = &mut template["metadata"]["annotations"]["sim.coracle.dev/exit-after"];
@@ -61,18 +62,18 @@ pub fn job(name: &str, annotations: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"template": template}})
 }
 
-/// Returns a CronJob of such Jobs.
+/// Returns the manifest of a CronJob that creates such Jobs.
 pub fn cron_job(name: &str, schedule: &str, annotations: Value) -> Value {
     let job = job(name, annotations);
     json!({"metadata": {"name": name}, "spec": {"schedule": schedule, "jobTemplate": {"spec": job["spec"]}}})
 }
 
-/// Returns a merge patch of the image in the template of a workload.
+/// Returns a merge patch that changes the image in the template of a workload.
 pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// Returns whether a Deployment has nothing left to do.
+/// Returns `true` if the rollout of a Deployment is complete.
 pub fn is_complete(deployment: &Value) -> bool {
     let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
     let counts = ["replicas", "updatedReplicas", "availableReplicas"];
@@ -80,7 +81,7 @@ pub fn is_complete(deployment: &Value) -> bool {
         && counts.iter().all(|count| status[count] == *wanted)
 }
 
-/// Returns whether all pods of a DaemonSet are up to date and available.
+/// Returns `true` if all pods of a DaemonSet are up to date and available.
 pub fn is_rolled_out(set: &Value) -> bool {
     let status = &set["status"];
     let wanted = &status["desiredNumberScheduled"];
@@ -91,7 +92,7 @@ pub fn is_rolled_out(set: &Value) -> bool {
             .all(|count| status[count] == *wanted)
 }
 
-/// Returns whether a pod is ready and not terminating.
+/// Returns `true` if a pod is ready and not terminating.
 pub fn is_ready(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null()
         && crate::json_client::condition(pod, "Ready") == Some("True")
@@ -107,7 +108,7 @@ pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
 }
 
-/// Returns the uid of an object's controller; None if it has none.
+/// Returns the uid of an object's controller, or `None` if it has none.
 pub fn controller(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()

@@ -1,4 +1,5 @@
-//! Behaviours that Kubernetes' own e2e suite asserts of custom resources, CEL and admission. Tests are named as there.
+//! Behaviors that Kubernetes' own e2e suite asserts of custom resources, CEL and admission. Tests
+//! are named as there.
 //!
 //! | suite | where |
 //! | --- | --- |

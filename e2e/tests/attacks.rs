@@ -119,7 +119,8 @@ async fn victims(admin: &Endpoint, victim: &Endpoint, time: Duration) -> Result<
     both.map(|(admin, victim)| [admin, victim])
 }
 
-/// Returns when the server exceeds its limit by far, before the memory of the machine is exhausted.
+/// Reports the memory of the server until it exceeds its limit by far, which is before the
+/// machine's memory is exhausted. Returns the maximum in megabytes.
 async fn until_over_limit(cluster: &Cluster) -> Result<f64> {
     loop {
         let (now, most) = (cluster.resident()?, cluster.most_resident()?);
@@ -187,8 +188,7 @@ async fn other_clients_are_served_while_all_attacks_run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of files that this process may open, after raising the limit as far as the
-/// system allows.
+/// Raises this process's limit of open files as far as the system allows, and returns it.
 fn max_open_files() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

@@ -1,4 +1,5 @@
-//! HorizontalPodAutoscalers: upstream's end-to-end behaviours (`[sig-autoscaling] Horizontal pod autoscaling`).
+//! HorizontalPodAutoscalers: upstream's end-to-end behaviors (`[sig-autoscaling] Horizontal pod
+//! autoscaling`).
 //!
 //! The usage of a pod is what its annotations say, so that the load does not spread over more pods as it does upstream: what a
 //! target scales to is its limit.

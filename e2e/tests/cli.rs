@@ -45,7 +45,7 @@ async fn assert_rejected(directory: &Path, arguments: &[&str], code: i32, line: 
     Ok(())
 }
 
-/// Returns the contents of all files below a directory.
+/// Returns the content of each file below a directory.
 fn files(directory: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];
@@ -391,7 +391,7 @@ async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     Ok(())
 }
 
-/// Returns the time in which a server stops while a client has an open request.
+/// Returns the time that a server takes to stop while a client has an open request.
 async fn time_of_stop(data: &Path, path: &str) -> Result<Duration> {
     let cluster = cluster().data_dir(data).start().await?;
     let mut connection = cluster.endpoint().await?.connect().await?;

@@ -1,4 +1,5 @@
-//! CronJobs: upstream's end-to-end behaviours (`[sig-apps] CronJob`), and times that come while a server is not there.
+//! CronJobs: upstream's end-to-end behaviors (`[sig-apps] CronJob`), and times that come while a
+//! server is not there.
 //!
 //! No test waits for a minute to begin: a CronJob whose last time was long ago is late, and its Job is created at once.
 

@@ -1,4 +1,5 @@
-//! DaemonSets on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Daemon set`), and rollouts that a restart interrupts.
+//! DaemonSets on simulated nodes: upstream's end-to-end behaviors (`[sig-apps] Daemon set`), and
+//! rollouts that a restart interrupts.
 
 use std::path::Path;
 

@@ -22,7 +22,7 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern")
 }
 
-/// Returns the metrics of an expression, and all labels that occur in it.
+/// Returns the metrics and the labels that occur in an expression.
 fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let text = regex(r#""[^"]*"|\[[^\]]*\]"#).replace_all(expression, "");
     let mut labels = BTreeSet::new();
@@ -40,7 +40,7 @@ fn metrics_of(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names.filter(|name| !operators.contains(&name.as_str())).collect(), labels)
 }
 
-/// Returns the samples of `/metrics`.
+/// Returns the metrics in the text of `/metrics`, with their labels.
 fn samples(text: &str) -> Metrics {
     let sample = regex(r"(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ");
     let label = regex(r#"([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*""#);
@@ -53,8 +53,8 @@ fn samples(text: &str) -> Metrics {
     metrics
 }
 
-/// Returns the metrics and labels in a dashboard's expressions and variables that do not exist, one
-/// line each.
+/// Returns the metrics and the labels in a dashboard's expressions and variables that do not exist,
+/// each as one line.
 fn unknown(dashboard: &Value, metrics: &Metrics) -> Result<Vec<String>> {
     let mut unknown = Vec::new();
     let mut check = |title: &str, expression: &str| {

@@ -49,7 +49,8 @@ fn allowed() -> BTreeMap<String, Vec<String>> {
     allowed
 }
 
-/// Whether a licence expression can be satisfied. AND binds closer than OR; a slash is an OR of old.
+/// Returns `true` if a license expression can be satisfied. AND binds closer than OR; a slash is an
+/// old notation of OR.
 fn is_satisfied(expression: &str, is_allowed: &dyn Fn(&str) -> bool) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! Deployments on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Deployment`),
-//! their cost at rest, and rollouts that a restart interrupts.
+//! Deployments on simulated nodes: upstream's end-to-end behaviors (`[sig-apps] Deployment`), their
+//! cost at rest, and rollouts that a restart interrupts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets: upstream's end-to-end behaviours (`[sig-apps] DisruptionController`).
+//! PodDisruptionBudgets: upstream's end-to-end behaviors (`[sig-apps] DisruptionController`).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Endpoints of Services: upstream's end-to-end behaviours (`[sig-network] EndpointSlice`, `[sig-network] EndpointSliceMirroring`).
+//! Endpoints of Services: upstream's end-to-end behaviors (`[sig-network] EndpointSlice`,
+//! `[sig-network] EndpointSliceMirroring`).
 
 use std::time::Duration;
 

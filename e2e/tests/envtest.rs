@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// envtest's poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Returns a folder of envtest's programs.
+/// Creates a folder with envtest's programs.
 async fn assets(folder: &Path) -> Result<PathBuf> {
     let output = Command::new(binary::coracle()).arg("envtest-assets").arg(folder).output().await?;
     ensure!(output.status.success(), "{output:?}");
@@ -47,7 +47,7 @@ async fn run(program: &Path, arguments: &[&str]) -> Result<Output> {
         .context("no program")
 }
 
-/// Returns whether the help of a program has a flag, as envtest finds it out.
+/// Returns `true` if the help of a program has a flag. It parses the help as envtest does.
 async fn has_flag(program: &Path, flag: &str) -> Result<bool> {
     let output = run(program, &["--help"]).await?;
     ensure!(output.status.success(), "{output:?}");
@@ -119,7 +119,7 @@ impl Authority {
         Ok(Authority { pem, key_pem: key.serialize_pem(), issuer: Issuer::new(params, key) })
     }
 
-    /// Returns a certificate and its key, both in PEM.
+    /// Issues a certificate. Returns the certificate and its key, both in PEM.
     fn issue(&self, names: &[&str], user: &str, groups: &[&str]) -> Result<(String, String)> {
         let mut params =
             CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
@@ -165,7 +165,7 @@ impl Certificates {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// Returns the arguments of controller-runtime v0.24.
+    /// Returns the arguments that controller-runtime v0.24 passes to kube-apiserver.
     fn arguments(&self, port: u16) -> Vec<String> {
         vec![
             "--allow-privileged=true".to_owned(),
@@ -183,8 +183,8 @@ impl Certificates {
         ]
     }
 
-    /// Returns the result of `AddUser`, or the configuration of an anonymous client if there is no
-    /// user.
+    /// Returns the client configuration that envtest's `AddUser` creates, or that of an anonymous
+    /// client if there is no user.
     async fn config(&self, port: u16, user: Option<(&str, &[&str])>) -> Result<Config> {
         let mut credentials = json!({});
         if let Some((name, groups)) = user {

@@ -52,8 +52,9 @@ struct History {
 struct OwnerGraph {
     api: Api<ConfigMap>,
     rng: Rng,
-    /// Whether the graph may have cycles. With cycles no deletion is in the foreground: two objects of a cycle that are both deleted in
-    /// the foreground wait for each other forever, as in a real cluster.
+    /// Whether the graph may have cycles. With cycles no deletion is in the foreground. If two
+    /// objects of a cycle are both deleted in the foreground, they wait for each other forever, as
+    /// in a real cluster.
     circles: bool,
     members: Vec<ConfigMap>,
     histories: BTreeMap<String, History>,

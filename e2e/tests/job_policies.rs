@@ -1,4 +1,5 @@
-//! Jobs on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] Job`). Restarts are in `jobs.rs`.
+//! Jobs on simulated nodes: upstream's end-to-end behaviors (`[sig-apps] Job`). Restarts are in
+//! `jobs.rs`.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::json_client::{JsonClient, condition, condition_reason, items};

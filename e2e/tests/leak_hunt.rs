@@ -240,7 +240,8 @@ impl RandomRun {
     }
 }
 
-/// Whether the claim of a volume exists and is not terminating; otherwise the directory of the volume may be deleted at any moment.
+/// Returns `true` if the claim of a volume exists and is not terminating. Otherwise the directory
+/// of the volume may be deleted at any moment.
 async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bool> {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     let Some(name) = reference.and_then(|reference| reference.name.as_deref()) else { return Ok(false) };
@@ -248,7 +249,7 @@ async fn is_claimed(scenario: &Scenario, volume: &PersistentVolume) -> Result<bo
     Ok(claim.is_some_and(|claim| !is_terminating(&claim)))
 }
 
-/// Whether a volume is to be deleted.
+/// Returns `true` if a volume is to be deleted.
 fn is_to_be_deleted(volume: &PersistentVolume) -> bool {
     let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
     // A volume that is pending was just provisioned for a claim.

@@ -57,7 +57,7 @@ where
     Ok(())
 }
 
-/// Whether a quota's usage has this value.
+/// Returns a predicate for quotas with this usage.
 fn uses(used: Value) -> impl Fn(&ResourceQuota) -> bool {
     move |quota| quota.status.as_ref().is_some_and(|status| json!(status.used) == used)
 }

@@ -47,7 +47,7 @@ async fn connect(cluster: &Cluster) -> Result<JsonClient> {
     JsonClient::new(&cluster.endpoint().await?).await
 }
 
-/// Returns the number of pods.
+/// Returns the number of pods in the cluster.
 async fn count(client: &mut JsonClient) -> Result<u64> {
     let page = client.get("/api/v1/pods?limit=1").await?;
     let listed = items(&page).map_or(0, |items| items.len() as u64);

@@ -251,7 +251,7 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
     scenario.assert_remaining(&[]).await
 }
 
-/// Returns a running pod with an ephemeral volume, and its claim.
+/// Creates a pod with an ephemeral volume, waits until it runs, and returns its claim.
 async fn with_ephemeral_volume(scenario: &mut Scenario) -> Result<BoundClaim> {
     let mut user = pod("user", &[]);
     let template = json!({"spec": claim("", "delete")["spec"]});

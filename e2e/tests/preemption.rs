@@ -1,4 +1,5 @@
-//! PriorityClasses and preemption: upstream's end-to-end behaviours (`[sig-scheduling] SchedulerPreemption`). A node has 32 CPUs.
+//! PriorityClasses and preemption: upstream's end-to-end behaviors (`[sig-scheduling]
+//! SchedulerPreemption`). A node has 32 CPUs.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::json_client::{JsonClient, condition, condition_reason, items};

@@ -1,5 +1,6 @@
-//! ResourceQuotas and LimitRanges: upstream's end-to-end behaviours (`[sig-api-machinery] ResourceQuota`, `[sig-scheduling]
-//! LimitRange`). What concurrent writes do to a quota is in `limits.rs`.
+//! ResourceQuotas and LimitRanges: upstream's end-to-end behaviors (`[sig-api-machinery]
+//! ResourceQuota`, `[sig-scheduling] LimitRange`). What concurrent writes do to a quota is in
+//! `limits.rs`.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::json_client::{JsonClient, condition};

@@ -77,7 +77,7 @@ async fn record_scale_down(path: &Path, end: Termination) -> Result<u64> {
     Ok(set["metadata"]["resourceVersion"].as_str().context("a revision")?.parse()?)
 }
 
-/// Whether the deletion of web-1 is in a record.
+/// Returns `true` if the deletion of web-1 is in a record.
 fn has_deletion(path: &Path) -> Result<bool> {
     let record = coracle_record::Record::open(path, coracle_record::Limits::default())?;
     for entry in record.entries() {

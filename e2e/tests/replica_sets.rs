@@ -1,5 +1,6 @@
-//! ReplicaSets and ReplicationControllers on simulated nodes: upstream's end-to-end behaviours (`[sig-apps] ReplicaSet`, `[sig-apps]
-//! ReplicationController`). Quotas are in `misconfigured_workloads.rs`.
+//! ReplicaSets and ReplicationControllers on simulated nodes: upstream's end-to-end behaviors
+//! (`[sig-apps] ReplicaSet`, `[sig-apps] ReplicationController`). Quotas are in
+//! `misconfigured_workloads.rs`.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::json_client::{JsonClient, items};

@@ -75,7 +75,7 @@ async fn observe(endpoint: &Endpoint, middle: u64, changes: usize) -> Result<Obs
     Ok(Observation { objects, at_the_revision, since_the_revision })
 }
 
-/// Returns the next events after a revision.
+/// Returns the next `count` events after a revision.
 async fn watch(mut connection: Connection, after: u64, count: usize) -> Result<Vec<String>> {
     let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={after}");
     let mut body = connection.open("GET", &path, &[], None).await?.into_body();

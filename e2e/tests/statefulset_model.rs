@@ -443,7 +443,7 @@ fn is_placed(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
-/// Whether the pod runs and its status reports that it is not ready.
+/// Returns `true` if the pod runs and its status reports that it is not ready.
 fn is_unready(pod: &Pod) -> bool {
     pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
 }

@@ -53,7 +53,7 @@ fn ordinals(start: impl Into<Option<u32>>, replicas: u32) -> Value {
     json!({"spec": {"replicas": replicas, "ordinals": ordinals}})
 }
 
-/// Returns the manifest of a set with this first ordinal.
+/// Returns the manifest of a StatefulSet with this start ordinal.
 fn starting(name: &str, start: u32, replicas: u32) -> Value {
     let mut set = stateful_set(name, replicas);
     set["spec"]["ordinals"] = json!({"start": start});
@@ -130,7 +130,7 @@ async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()>
     scenario.assert_remaining(&[]).await
 }
 
-/// Returns a patch that keeps a volume after its claim is deleted.
+/// Returns the patch with which a volume is kept after its claim is deleted.
 fn kept() -> Value {
     json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
 }

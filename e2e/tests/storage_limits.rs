@@ -235,7 +235,7 @@ impl Disk {
         }
     }
 
-    /// Whether it takes writes, as a disk does not after an error.
+    /// Mounts the disk writable or read-only. The system mounts a disk read-only after an error.
     fn set_writable(&self, is_writable: bool) -> Result<()> {
         let options = if is_writable { "remount,rw" } else { "remount,ro" };
         let remounted = Command::new("mount").args(["-o", options]).arg(self.0.path()).output()?;

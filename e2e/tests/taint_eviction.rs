@@ -1,4 +1,5 @@
-//! Taints that evict: upstream's end-to-end behaviours (`[sig-node] NoExecuteTaintManager`). The node is tainted by hand.
+//! Taints that evict: upstream's end-to-end behaviors (`[sig-node] NoExecuteTaintManager`). The
+//! node is tainted by hand.
 
 use std::time::Duration;
 

@@ -49,7 +49,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the sizes of the batches in which a number of items is tried; item `failing` fails.
+    /// Runs `slow_start` on a number of items, of which `failing` fails, and returns the sizes of
+    /// its batches.
     async fn batches(count: usize, largest: usize, failing: Option<usize>) -> Vec<usize> {
         let (items, tried) = ((0..count).collect::<Vec<_>>(), Mutex::new(vec![0]));
         let outcome = slow_start(&items, largest, |item| {

@@ -98,21 +98,21 @@ impl<S> Context<S> {
         }
     }
 
-    /// Returns the same context with another identity than one of chance.
+    /// Returns the context with this identity in place of a random one.
     pub fn with_identity(mut self, identity: uuid::Uuid) -> Context<S> {
         self.identity = identity.to_string().into();
         self
     }
 
-    /// Returns the same context for a server whose discovery has a custom resource before watches
-    /// report its definition as established. Nothing that waits for the controllers then waits for
-    /// another refresh of discovery.
+    /// Marks the server as one whose discovery has a custom resource before watches report its
+    /// definition as established. The controllers then do not wait for another refresh of
+    /// discovery.
     pub fn with_prompt_discovery(mut self) -> Context<S> {
         self.has_prompt_discovery = true;
         self
     }
 
-    /// Returns the same context, with its caches among these, and with the objects of a server that
+    /// Adds the caches of this context to `cached`, and takes initial objects from the server that
     /// this one is a fork of.
     ///
     /// - `origin`: the caches of that server, and the revision up to which both have the same
@@ -122,12 +122,12 @@ impl<S> Context<S> {
         self
     }
 
-    /// The same context, with an observer of the passes of its controllers.
+    /// Returns the context with an observer of the passes of its controllers.
     pub fn observed_by(self, observer: Option<ObservePasses>) -> Context<S> {
         Context { observer, ..self }
     }
 
-    /// Returns the context of one controller. It shares the caches and records those that its
+    /// Returns a context for one controller. It shares the caches, and records those that the
     /// controller requests.
     pub fn of_controller(&self) -> Context<S> {
         Context { needed: Arc::default(), ..self.clone() }
@@ -139,7 +139,7 @@ impl<S> Context<S> {
         join_all(needed.into_iter().map(Indexer::synced)).await;
     }
 
-    /// Returns the same context with other settings. It shares the caches.
+    /// Returns a context with other settings. It shares the caches.
     pub fn with_settings<T>(&self, settings: T) -> Context<T> {
         Context {
             unrecorded: self.unrecorded.clone(),
@@ -158,14 +158,14 @@ impl<S> Context<S> {
         }
     }
 
-    /// Returns the cache of a kind, started by the first call. The requesting controller starts
-    /// once it is synced.
+    /// Returns the cache of a kind, and starts it at the first call. The requesting controller
+    /// starts once the cache is synced.
     pub fn cache<K: Cached>(&self) -> Arc<Cache<K>> {
         self.cache_within(ListScope::default())
     }
 
-    /// Returns the cache of some objects of a kind, for controllers that need few of many: no
-    /// others are watched, decoded or stored.
+    /// Returns a cache of some objects of a kind, for controllers that need only a few of many. No
+    /// other objects are watched, decoded or stored.
     pub fn cache_within<K: Cached>(&self, scope: ListScope) -> Arc<Cache<K>> {
         let resource = ApiResource::erase::<K>(&());
         let indexer = self.indexer((TypeId::of::<K>(), scope), resource, cache::decode::<K>);
@@ -173,9 +173,9 @@ impl<S> Context<S> {
         Arc::new(Cache::of(indexer))
     }
 
-    /// Returns the cache of a kind that is watched only while there is demand, for controllers that
-    /// wait for such objects occasionally: a watch of all writes of a kind has a cost. No
-    /// controller waits until it is synced. Between watches it keeps its last content.
+    /// Returns a cache of a kind that is watched only while there is demand. It is for controllers
+    /// that wait for such objects occasionally, since a watch of all writes of a kind has a cost.
+    /// No controller waits until it is synced. Between watches it keeps its last content.
     pub fn cache_on_demand<K: Cached>(&self) -> (Arc<Cache<K>>, Demand) {
         let indexer = Arc::new(Indexer::new(self.clock.activity().clone()));
         let (demand, mut demanded) = Demand::new();
@@ -232,7 +232,7 @@ impl<S> Context<S> {
         known.clone()
     }
 
-    /// Returns discovery, which is refreshed from the first call on.
+    /// Returns discovery, and starts its refreshes at the first call.
     pub fn discovery(&self) -> Arc<Discovery> {
         let start = || {
             let resources = Arc::new(Discovery::new(
@@ -264,12 +264,12 @@ impl<S> Context<S> {
         Supervisor::new(self.clock.clone(), self.metrics.clone())
     }
 
-    /// Returns a uid of this process.
+    /// Returns the identity of this process, a UUID.
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Returns a queue with the backoff of client-go.
+    /// Creates a queue with client-go's backoff.
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {

@@ -185,15 +185,15 @@ impl<K: Key> Reconciler<K> {
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
-/// Returns the pause of a key after a reconciliation whose longest step took this time: see
+/// Returns the pause of a key after a reconciliation whose longest step took `longest`; see
 /// [`Controller::PAUSE_FACTOR`].
 fn pause_after(longest: Duration, factor: u32) -> Duration {
     let pause = longest.saturating_mul(factor);
     if pause < MIN_PAUSE { Duration::ZERO } else { pause.min(MAX_PAUSE) }
 }
 
-/// Returns the output of a future, and the processor time of the longest of its steps: from one
-/// await to the next. Requests are many short steps, a plan is one.
+/// Awaits a future, and returns its output and the processor time of its longest step, which lasts
+/// from one await to the next. Requests are many short steps; a plan is one.
 async fn measured<F: Future + Unpin>(mut work: F) -> (F::Output, Duration) {
     let mut longest = Duration::ZERO;
     let output = poll_fn(|context| {

@@ -141,7 +141,7 @@ where
     failure.map_or(Ok(owned), |error| Err(error.into()))
 }
 
-/// Returns whether the owner still exists on the server: objects adopted by a deleted owner would
+/// Checks that the owner still exists on the server, since objects adopted by a deleted owner would
 /// have to be cleaned up by hand.
 async fn is_still_there<O: Cached>(
     owners: &Arc<Cache<O>>,

@@ -7,7 +7,7 @@ tokio::task_local! {
     static CONTROLLER: &'static str;
 }
 
-/// Returns the name of the controller that the current task works for, as its descriptor has it.
+/// Returns the name of the controller that the current task works for, as in its descriptor.
 pub fn current_controller() -> Option<&'static str> {
     CONTROLLER.try_with(|name| *name).ok()
 }

@@ -1,4 +1,5 @@
-//! Controllers by their names: how each is made, whether it can do its work, and the start of those that are selected.
+//! Descriptors of controllers: the name and the constructor of each, whether it can work with the
+//! settings, and the start of the selected ones.
 
 use futures::future::{BoxFuture, FutureExt, join_all};
 use tokio::sync::oneshot;
@@ -10,7 +11,7 @@ use super::supervise::Readiness;
 
 /// A controller that is made from a context with settings of a type.
 pub trait Initialize<S>: Controller {
-    /// Whether it can do its work with these settings; one that cannot is not started.
+    /// Returns `true` if the controller can work with these settings; otherwise it is not started.
     fn is_possible(_: &S) -> bool {
         true
     }
@@ -25,7 +26,7 @@ pub struct ControllerDescriptor<S> {
     pub name: &'static str,
     /// Runs it until the future is dropped; reports when the caches that it asked for are synced.
     pub start: fn(Context<S>, Readiness) -> BoxFuture<'static, ()>,
-    /// Whether it can do its work with these settings; one that cannot is not started.
+    /// Whether the controller can work with these settings; otherwise it is not started.
     pub is_possible: fn(&S) -> bool,
 }
 

@@ -43,7 +43,7 @@ pub struct ServedResource {
 }
 
 impl ServedResource {
-    /// Returns whether a verb is served.
+    /// Returns `true` if the resource supports a verb.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
@@ -69,7 +69,8 @@ impl DiscoverySnapshot {
         self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
 
-    /// Returns the message for failed groups, in client-go's words; None if discovery is complete.
+    /// Returns client-go's message about groups whose discovery failed, or `None` if discovery is
+    /// complete.
     pub fn failure(&self) -> Option<String> {
         let failed: Vec<String> =
             self.failed.iter().map(|(version, why)| format!("{version}: {why}")).collect();
@@ -141,7 +142,7 @@ impl Discovery {
         }
     }
 
-    /// Returns the last snapshot; empty before the first.
+    /// Returns the last snapshot, which is empty before the first refresh.
     pub fn current(&self) -> Arc<DiscoverySnapshot> {
         self.current.borrow().clone()
     }
@@ -153,7 +154,7 @@ impl Discovery {
         Snapshots { changed, following: None }
     }
 
-    /// Returns the count of the work in progress.
+    /// Returns the activity in which the work of subscribers is counted.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -245,7 +246,8 @@ async fn all<K: Cached>(changes: &mut Changes<K>) -> Vec<Change<K>> {
     std::iter::once(first).chain(changes.take_waiting()).collect()
 }
 
-/// Returns whether an APIService belongs to an aggregated server, so that discovery has it later.
+/// Returns `true` if a change is of the APIService of an aggregated server. Discovery includes its
+/// resources only after a delay.
 fn is_of_another_server(change: &Change<PartialObjectMeta<APIService>>) -> bool {
     let labels =
         |service: &Arc<PartialObjectMeta<APIService>>| service.metadata.labels.clone().unwrap_or_default();

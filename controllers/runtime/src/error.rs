@@ -1,6 +1,6 @@
-//! Why a reconciliation failed.
+//! Errors of reconciliations.
 
-/// Why a reconciliation failed. The key is queued again after each of these.
+/// An error of a reconciliation. The key is queued again after each of these.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API rejected a request or could not be reached.
@@ -12,7 +12,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the API responded with this status code.
+    /// Returns `true` if the API responded with this status code.
     pub fn is(&self, code: u16) -> bool {
         matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
     }

@@ -75,7 +75,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// Returns the same component on a certain host.
+    /// Returns a recorder of the same component on this host.
     pub fn on(&self, host: &str) -> Recorder {
         Recorder { host: Some(host.into()), ..self.clone() }
     }
@@ -109,7 +109,7 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// Returns the event and its work.
+    /// Converts a recorded event to the API's object. The returned work ends once that is written.
     ///
     /// - `named_at`: the time in the event's name, which no other event may share
     fn into_event(self, named_at: Timestamp) -> (Event, Work) {
@@ -131,7 +131,7 @@ impl Recorded {
     }
 }
 
-/// Returns the reference to an object in the version that the event is about.
+/// Returns a reference to an object, with the resource version that the event is about.
 fn reference(about: &impl Resource<DynamicType = ()>) -> ObjectReference {
     let resource_version = about.meta().resource_version.clone();
     ObjectReference { resource_version, ..about.object_ref(&()) }
@@ -160,7 +160,7 @@ impl Moment {
     /// The number of events after which the counts are reset.
     const MOST: usize = 10_000;
 
-    /// Returns the time in an event's name, which no other event of the object shares.
+    /// Returns a unique time for an event's name: no other event of the object has it.
     ///
     /// - `is_still`: whether the clock is manual. The time is then derived from the content of the
     ///   event, so that it does not depend on the order in which several are recorded.
@@ -319,8 +319,8 @@ impl Correlator {
         }
     }
 
-    /// Returns the event to write: new with a count of 1, otherwise one that was written before.
-    /// None: too many of them.
+    /// Returns the event to write: a new one with a count of 1, or an earlier one with a higher
+    /// count. Returns `None` if there are too many events.
     fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
         let budget = about(&event);
         let (mut event, key) = self.combine(event, now);
@@ -336,8 +336,8 @@ impl Correlator {
         self.spend(budget, now).then_some(event)
     }
 
-    /// Returns the event or, after many similar ones, an event that stands for all of them; and the
-    /// key under which it equals others.
+    /// Returns the event, or after many similar ones an event that stands for all of them; and the
+    /// key by which equal events are found.
     fn combine(&mut self, mut event: Event, now: Timestamp) -> (Event, String) {
         let group = format!("{} {}", about(&event), event.reason.as_deref().unwrap_or_default());
         let part = event.involved_object.field_path.clone().unwrap_or_default();
@@ -373,7 +373,8 @@ impl Correlator {
     }
 }
 
-/// Returns the component, the object and the type of an event, the key for counting floods.
+/// Returns the component, the object and the type of an event, as the key by which floods are
+/// counted.
 fn about(event: &Event) -> String {
     let object = &event.involved_object;
     let component = event.source.as_ref().and_then(|source| source.component.as_ref());

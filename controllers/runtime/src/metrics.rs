@@ -96,7 +96,7 @@ impl Metrics {
         }
     }
 
-    /// Returns the registry, for collectors of a controller's own.
+    /// Returns the registry, to which a controller can add its own collectors.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -116,7 +116,7 @@ impl Metrics {
         }
     }
 
-    /// Returns a counter of one controller. After a restart of the controller it continues.
+    /// Returns a counter of one controller. It continues after a restart of the controller.
     pub fn counter(&self, name: &'static str, help: &str, labels: &[&str]) -> CounterVec {
         let mut counters = self.counters.lock();
         let make = || register(&self.registry, CounterVec::new(Opts::new(name, help), labels));

@@ -250,7 +250,7 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     }
 }
 
-/// Whether a conflict says that the object of the name is another one.
+/// Returns `true` if the uid is the only precondition of a deletion.
 fn is_for_uid_alone(params: &DeleteParams) -> bool {
     params
         .preconditions
@@ -258,7 +258,8 @@ fn is_for_uid_alone(params: &DeleteParams) -> bool {
         .is_some_and(|required| required.uid.is_some() && required.resource_version.is_none())
 }
 
-/// Whether a conflict is about the uid, in either of kube-apiserver's words.
+/// Returns `true` if the message of a conflict is about the uid, in either of kube-apiserver's
+/// wordings.
 fn says_that_the_uid_differs(message: &str) -> bool {
     ["the UID in the precondition (", "Precondition failed: UID"].iter().any(|words| message.contains(words))
 }

@@ -59,14 +59,15 @@ pub fn ignore_conflict<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     ignore_status(409, result)
 }
 
-/// Returns parameters that delete only the object of this uid, not another one of its name.
+/// Returns delete parameters that match only the object with this uid, not another one of the same
+/// name.
 pub fn uid_precondition(object: &impl Resource) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };
     DeleteParams::default().preconditions(preconditions)
 }
 
-/// Returns whether a create was refused because its namespace is terminating or deleted. Trying
-/// again is of no use then.
+/// Returns `true` if a create was refused because its namespace is terminating or deleted. A retry
+/// would be refused, too.
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);

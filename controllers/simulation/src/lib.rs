@@ -34,8 +34,9 @@ pub use simulated::{IGNORE, SILENT};
 pub static CONTROLLERS: &[ControllerDescriptor<Settings>] =
     &[ControllerDescriptor::of::<scheduler::Scheduler>(), ControllerDescriptor::of::<kubelet::Kubelet>()];
 
-/// Returns the user agent of a controller of the simulation, as the program has it that does the same in a cluster; None for
-/// one of the controller manager. Its first part owns what it writes.
+/// Returns the user agent of a controller of the simulation, with the name of the program that does
+/// the same in a cluster; `None` for a controller of kube-controller-manager. The first part of the
+/// user agent is the field manager of its writes.
 pub fn user_agent(controller: &str) -> Option<String> {
     const COMMON: &str = concat!("v1.36 coracle/", env!("CARGO_PKG_VERSION"));
     let program = match controller {

@@ -16,7 +16,7 @@ impl SimulatedNode {
         (0..u32::try_from(count).unwrap_or(u32::MAX)).map(SimulatedNode)
     }
 
-    /// Returns the node of that name, if it is one of `count`.
+    /// Returns the node with this name, or `None` if it is not among the first `count` nodes.
     pub fn named(name: &str, count: usize) -> Option<SimulatedNode> {
         let node = SimulatedNode(name.strip_prefix("node-")?.parse().ok()?);
         (usize::try_from(node.0).is_ok_and(|number| number < count) && node.name() == name).then_some(node)
@@ -32,7 +32,7 @@ impl SimulatedNode {
         Ipv4Addr::from_bits(FIRST.wrapping_add(self.0))
     }
 
-    /// Returns the addresses of its pods, in CIDR notation.
+    /// Returns the address range of the node's pods, in CIDR notation.
     pub fn pod_range(self) -> String {
         format!("{}/{}", Ipv4Addr::from_bits(self.range()), 32 - Self::RANGE_BITS)
     }

@@ -224,8 +224,8 @@ impl NodeRegistration {
         Ok(())
     }
 
-    /// Returns whether the Lease of a node was renewed a moment ago: before a restart, or by the
-    /// parent of a fork.
+    /// Returns `true` if the Lease of a node was renewed a moment ago, either before a restart or
+    /// by the parent of a fork.
     async fn is_renewed(&self, node: &Node, now: Timestamp) -> Result<bool, Error> {
         let api = Api::<Lease>::namespaced(self.unrecorded.clone(), LEASES);
         let stored = api.get_opt(node.metadata.name.as_deref().unwrap_or_default()).await?;
@@ -326,7 +326,7 @@ fn conditions(now: Timestamp) -> Vec<NodeCondition> {
     .into()
 }
 
-/// Returns Go's name of the architecture.
+/// Returns the architecture of this machine, by Go's name.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -341,12 +341,13 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-/// Returns whether no kubelet has written the status of a node: a client has just created it.
+/// Returns `true` if no kubelet has written the status of a node, since a client has just created
+/// it.
 fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }
 
-/// Returns whether a condition became unknown while the node was silent.
+/// Returns `true` if a condition became unknown while the node was silent.
 fn is_unknown(node: &Node) -> bool {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
 }

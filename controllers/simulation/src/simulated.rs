@@ -10,17 +10,17 @@ pub const IGNORE: &str = "sim.coracle.dev/ignore";
 /// A Node with this annotation has a kubelet that does nothing.
 pub const SILENT: &str = "sim.coracle.dev/silent";
 
-/// Whether a node neither reports nor runs anything.
+/// Returns `true` if a node neither reports its status nor runs pods.
 pub fn is_silent(node: &Node) -> bool {
     annotation(&node.metadata, SILENT) == Some("true")
 }
 
-/// Whether a pod is not simulated.
+/// Returns `true` if a pod is not simulated.
 pub fn is_ignored(pod: &Pod) -> bool {
     annotation(&pod.metadata, IGNORE) == Some("true")
 }
 
-/// Whether a pod has ended, of itself or because a client declared so.
+/// Returns `true` if a pod has ended, by itself or because a client set its phase.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(pods::phase(pod), "Succeeded" | "Failed")
 }

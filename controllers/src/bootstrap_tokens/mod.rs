@@ -26,12 +26,13 @@ pub struct BootstrapToken {
     pub signs: bool,
 }
 
-/// Whether a Secret has a token.
+/// Returns `true` if a Secret contains a bootstrap token.
 pub fn is_bootstrap_token(secret: &Secret) -> bool {
     secret.type_.as_deref() == Some(TYPE) && secret.metadata.namespace.as_deref() == Some(NAMESPACE)
 }
 
-/// When the token of a Secret expires; None: never. What cannot be read expired long ago.
+/// Returns the time at which the token of a Secret expires, or `None` if it never expires. A time
+/// that cannot be parsed counts as expired.
 pub fn expiration(secret: &Secret) -> Option<Timestamp> {
     let text = text(secret.data.as_ref()?, "expiration").filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or(Timestamp::MIN))

@@ -1,4 +1,4 @@
-//! Whether a request is signed, and for how long. Pure.
+//! The decision whether a request is signed, and for how long the certificate is valid. Pure.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum Plan<'a> {
     Sign(CertificateTemplate<'a>),
 }
 
-/// Whether a request waits for one of the signers.
+/// Returns `true` if a request waits for one of the signers.
 pub fn is_to_be_signed(request: &CertificateSigningRequest) -> bool {
     let is_ours = matches!(
         request.spec.signer_name.as_str(),

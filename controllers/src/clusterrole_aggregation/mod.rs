@@ -91,7 +91,7 @@ fn aggregate(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Result<Option<Vec<
     Ok((!is_known).then_some(rules))
 }
 
-/// Whether two rules are equal; an empty list is none.
+/// Returns `true` if two rules are equal. An empty list equals an absent one.
 fn is_same(one: &PolicyRule, other: &PolicyRule) -> bool {
     fn list(list: &Option<Vec<String>>) -> &[String] {
         list.as_deref().unwrap_or_default()

@@ -58,7 +58,7 @@ impl ZonedSchedule {
         self.schedule.next(after, &self.zone)
     }
 
-    /// Returns the time as the annotation of a Job has it.
+    /// Formats a time as in the annotation of a Job.
     pub fn local_time(&self, time: Timestamp) -> String {
         let local = time.to_zoned(self.zone.clone());
         match local.offset().is_zero() {
@@ -67,7 +67,7 @@ impl ZonedSchedule {
         }
     }
 
-    /// Returns the times that have come since the last run.
+    /// Returns the most recent scheduled time since the last run, and the number of missed ones.
     ///
     /// - `has_deadline`: whether times before the starting deadline are left out
     ///
@@ -105,7 +105,7 @@ impl ZonedSchedule {
         Ok(DueTime { earliest, most_recent, missed })
     }
 
-    /// Returns the time of the next reconciliation; None if the schedule has no further time.
+    /// Returns the time of the next reconciliation, or `None` if the schedule has no further time.
     ///
     /// Source: kube-controller-manager's `nextScheduleTimeDuration`.
     pub fn next_after(&self, cron_job: &CronJob, now: Timestamp) -> Option<Timestamp> {

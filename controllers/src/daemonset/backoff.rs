@@ -31,8 +31,8 @@ impl Entry {
 }
 
 impl FailedPodsBackoff {
-    /// Returns the time until a failed pod may be deleted; None if it may be deleted now, which
-    /// doubles the delay of the next one.
+    /// Returns the time until a failed pod may be deleted. Returns `None` if it may be deleted now,
+    /// and doubles the delay of the next failed pod.
     pub fn delay(&mut self, key: Key, now: Timestamp) -> Option<Duration> {
         // Entries of deleted sets and nodes are removed only here.
         self.entries.retain(|_, entry| !entry.is_expired(now));

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Toleration};
 
 use super::pods::tolerations;
 
-/// Whether a pod should run on a node.
+/// The eligibility of a node for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// A pod is created if there is none.
@@ -33,7 +33,7 @@ impl Requirements<'_> {
         Requirements { set, tolerations: spec.map(tolerations).unwrap_or_default() }
     }
 
-    /// Returns the eligibility of a node, independent of resources and the node's readiness.
+    /// Returns the eligibility of a node, which does not depend on its resources and its readiness.
     pub fn eligibility(&self, node: &Node) -> Eligibility {
         let spec = self.set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
         let Some(spec) = spec else { return Eligibility::Stop };
@@ -54,7 +54,7 @@ impl Requirements<'_> {
         }
     }
 
-    /// Returns whether a pod is created on a node.
+    /// Returns `true` if a pod is created on a node that has none.
     pub fn should_run(&self, node: &Node) -> bool {
         self.eligibility(node) == Eligibility::Run
     }

@@ -29,7 +29,7 @@ impl History {
         History { current, old }
     }
 
-    /// Returns the number of the current revision, at least.
+    /// Returns the lowest number that the current revision may have.
     pub fn next_number(&self) -> i64 {
         self.old.iter().map(|revision| revision.revision).max().unwrap_or(0) + 1
     }

@@ -210,7 +210,7 @@ fn changed_node(change: &Change<Node>) -> Option<&Node> {
     (change.old.is_none() || change.changed(decides)).then_some(node)
 }
 
-/// Whether a set may have to create or delete a pod on a node.
+/// Returns `true` if a set may have to create or delete a pod on a node.
 fn is_concerned(set: &DaemonSet, changed: &Node, pods: &Cache<Pod>) -> bool {
     let name = changed.metadata.name.as_deref();
     let bound = || {

@@ -119,7 +119,7 @@ pub fn sort(pods: &mut [&Arc<Pod>]) {
     });
 }
 
-/// Whether a pod is of the current template: by the hash, or by the template generation.
+/// Returns `true` if a pod is of the current template, by the hash or by the template generation.
 pub fn is_updated(pod: &Pod, set: &DaemonSet, hash: &str) -> bool {
     let label = |key: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(key));
     let generation = template_generation(set).map(|generation| generation.to_string());
@@ -127,7 +127,7 @@ pub fn is_updated(pod: &Pod, set: &DaemonSet, hash: &str) -> bool {
         || generation.is_some_and(|generation| label(GENERATION_LABEL) == Some(&generation))
 }
 
-/// Whether a pod has a hash.
+/// Returns `true` if a pod has this hash.
 pub fn has_hash(pod: &Pod, hash: &str) -> bool {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get(HASH_LABEL)).is_some_and(|label| label == hash)
 }

@@ -15,13 +15,13 @@ use super::observed::Observed;
 use super::pods::{by_node, is_updated};
 use crate::workload::int_or_percent::{Round, scaled_value};
 
-/// Returns whether the pods of a set are updated by the controller.
+/// Returns `true` if the update strategy of a set is RollingUpdate.
 pub fn is_rolling(set: &DaemonSet) -> bool {
     let strategy = set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate")
 }
 
-/// Returns whether a node may have a pod more while it is updated.
+/// Returns `true` if a node may have one pod more during an update.
 pub fn allows_surge(set: &DaemonSet) -> bool {
     limits(set, i32::MAX).1 > 0
 }
@@ -69,7 +69,7 @@ fn on_node<'a>(set: &DaemonSet, pods: &[&'a Arc<Pod>], hash: &str) -> OnNode<'a>
     }
 }
 
-/// Returns the nodes on which pods are created, and the pods that are deleted.
+/// Returns the nodes on which the update creates pods, and the pods that it deletes.
 pub fn plan(observed: &Observed<'_>) -> (Vec<String>, Vec<Arc<Pod>>) {
     let requirements = Requirements::of(observed.set);
     let mut nodes = by_node(observed.pods);

@@ -18,17 +18,17 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The largest size of a revision history, in bytes.
 const LONGEST_HISTORY: usize = 2000;
 
-/// Returns whether an annotation is never copied between a Deployment and its ReplicaSets.
+/// Returns `true` if an annotation is never copied between a Deployment and its ReplicaSets.
 pub(super) fn is_skipped(key: &str) -> bool {
     [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO].contains(&key)
 }
 
-/// Returns the revision; 0 without one. None: it is no number.
+/// Returns the revision, or 0 if there is none. Returns `None` if it is not a number.
 pub(super) fn revision(meta: &ObjectMeta) -> Option<i64> {
     annotation(meta, REVISION).map_or(Some(0), |text| text.parse().ok())
 }
 
-/// Returns the size in an annotation.
+/// Returns the number of replicas in an annotation.
 pub(super) fn size(set: &ReplicaSet, name: &str) -> Option<i32> {
     annotation(&set.metadata, name)?.parse().ok()
 }
@@ -80,8 +80,8 @@ pub(super) fn raise_revision(set: &mut ReplicaSet, to: i64) -> bool {
     true
 }
 
-/// Returns a history with another entry, and without the oldest ones if it would be too long. None:
-/// even the entry alone is too long.
+/// Returns a history with another entry. It drops the oldest entries if the history would be too
+/// long, and returns `None` if the entry alone is too long.
 fn appended(history: &str, entry: &str) -> Option<String> {
     if history.is_empty() {
         return Some(entry.to_owned());

@@ -45,7 +45,7 @@ impl ReplicaSets {
         self.old.iter().filter(|set| replicas(set) > 0)
     }
 
-    /// Returns the highest revision of the old ones.
+    /// Returns the highest revision of the old ReplicaSets.
     pub fn max_old_revision(&self) -> i64 {
         self.old.iter().filter_map(|set| annotations::revision(&set.metadata)).max().unwrap_or(0).max(0)
     }
@@ -66,7 +66,7 @@ pub(super) fn total<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>) -> i32 
     sets.fold(0, |total, set| total.saturating_add(replicas(set)))
 }
 
-/// Returns a number of the status; 0 without a status.
+/// Returns a number from the status, or 0 without a status.
 pub(super) fn reported(set: &ReplicaSet, number: impl Fn(&ReplicaSetStatus) -> Option<i32>) -> i32 {
     set.status.as_ref().and_then(number).unwrap_or(0)
 }
@@ -88,7 +88,7 @@ impl Resize {
         Resize { set: Arc::clone(set), to }
     }
 
-    /// Returns a resize; None if the ReplicaSet already has that size.
+    /// Returns the resize of a ReplicaSet, or `None` if it already has that size.
     pub fn unless_equal(set: &Arc<ReplicaSet>, to: i32) -> Option<Resize> {
         (replicas(set) != to).then(|| Resize::new(set, to))
     }

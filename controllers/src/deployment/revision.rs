@@ -120,7 +120,7 @@ impl Executor<'_> {
     }
 }
 
-/// Returns the new ReplicaSet as it should be, if it is not.
+/// Returns the new ReplicaSet with the annotations that it should have, or `None` if it has them.
 fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Option<ReplicaSet> {
     let mut changed = new.clone();
     let is_copied = annotations::copy(deployment, &mut changed);
@@ -133,7 +133,7 @@ fn up_to_date(deployment: &Deployment, new: &ReplicaSet, revision: i64) -> Optio
     (is_copied || is_raised || is_longer).then_some(changed)
 }
 
-/// Returns the ReplicaSet of the Deployment's template, which does not exist yet.
+/// Returns the ReplicaSet to create for the Deployment's template.
 fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -> Option<ReplicaSet> {
     let spec = deployment.spec.as_ref()?;
     let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);

@@ -11,15 +11,14 @@ use super::annotations::{DESIRED_REPLICAS, MAX_REPLICAS, size};
 use super::replica_sets::{ReplicaSets, Resize, available, desired_replicas, replicas, total};
 use super::rolling::{is_rolling, max_replicas};
 
-/// Returns whether the size of the Deployment differs from the one its ReplicaSets were resized
-/// for.
+/// Returns `true` if the ReplicaSets were last resized for another size of the Deployment.
 pub(super) fn is_scaling_event(deployment: &Deployment, sets: &ReplicaSets) -> bool {
     sets.active()
         .any(|set| size(set, DESIRED_REPLICAS).is_some_and(|size| size != desired_replicas(deployment)))
 }
 
-/// Returns the sizes that follow from the size of the Deployment. A ReplicaSet may be listed with
-/// the size that it has: then its annotations are out of date.
+/// Returns the sizes of the ReplicaSets that follow from the size of the Deployment. It also lists
+/// a ReplicaSet that has its size already, if its annotations are out of date.
 pub(super) fn plan(deployment: &Deployment, sets: &ReplicaSets) -> Vec<Resize> {
     let desired = desired_replicas(deployment);
     let active: Vec<_> = sets.active().cloned().collect();
@@ -69,7 +68,7 @@ fn proportional(deployment: &Deployment, mut active: Vec<Arc<ReplicaSet>>) -> Ve
     resizes
 }
 
-/// Returns the number of pods that a ReplicaSet gains in proportion to the total.
+/// Returns the number of pods that a ReplicaSet gains, in proportion to its share of the total.
 fn share(deployment: &Deployment, set: &ReplicaSet) -> i32 {
     if desired_replicas(deployment) == 0 {
         return -replicas(set);

@@ -8,7 +8,8 @@ use coracle_quantity::Quantity;
 /// The label with the hash, on ReplicaSets, in their selectors, and on pods.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
-/// Whether two templates are the same but for the hash. Quantities are compared by value, and empty lists and maps count as absent.
+/// Returns `true` if two templates are equal except for the hash. Quantities are compared by value,
+/// and empty lists and maps count as absent.
 pub(super) fn equals_without_hash(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     let (a, b) = (without_hash(a), without_hash(b));
     a == b || equals(&json!(a), &json!(b), "")
@@ -58,7 +59,8 @@ fn same_quantity(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Whether a value is as good as none: an empty list, or an empty map. An empty struct is not, since it may choose a variant.
+/// Returns `true` if a value counts as absent: an empty list or an empty map. An empty struct does
+/// not count as absent, since it may choose a variant.
 fn is_absent(value: &Value, field: &str) -> bool {
     match value {
         Value::Null => true,

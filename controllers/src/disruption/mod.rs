@@ -140,7 +140,7 @@ impl DisruptionController {
         Ok(recheck.map_or(Action::AwaitChange, |left| Action::Requeue(DISRUPTED_POD.after(left))))
     }
 
-    /// Returns the pods of a budget, and how many there should be.
+    /// Returns the pods of a budget, and the expected and the desired number of them.
     async fn count(&self, budget: &PodDisruptionBudget) -> Result<(Vec<Arc<Pod>>, Counts), CountError> {
         let pods = self.pods_of(budget).inspect_err(|error| {
             self.recorder.warning(budget, "NoPods", format!("Failed to get pods: {error}"));
@@ -192,13 +192,13 @@ impl DisruptionController {
     }
 }
 
-/// Returns the selector of a budget; None selects nothing.
+/// Returns the selector of a budget. `None` selects no pods.
 fn selector(budget: &PodDisruptionBudget) -> Result<Option<Selector>, kube::core::ParseExpressionError> {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     selector.map(Selector::try_from).transpose()
 }
 
-/// Returns the budgets that select a pod now, or did before the change.
+/// Returns the budgets that select a pod now, or selected it before the change.
 fn budgets_of(
     change: &Change<Pod>,
     budgets: &Cache<PodDisruptionBudget>,

@@ -47,7 +47,8 @@ impl DisruptionController {
         Ok(Scale { wanted, unmanaged })
     }
 
-    /// Returns the object that has the scale for an owner, and its scale.
+    /// Returns the uid of the object that determines the scale of an owner, and its number of
+    /// replicas.
     async fn find(
         &self,
         owner: &OwnerReference,
@@ -84,8 +85,8 @@ impl DisruptionController {
         }
     }
 
-    /// Returns the scale subresource of an owner; None if it is not there, or is another one by
-    /// now.
+    /// Reads the scale subresource of an owner. Returns `None` if the owner does not exist, or if
+    /// another object has its name now.
     async fn ask(
         &self,
         owner: &OwnerReference,
@@ -122,7 +123,7 @@ fn no_match(owner: &OwnerReference) -> CountError {
     format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version)
 }
 
-/// Returns the message of the server, or of the error without one.
+/// Returns the server's message, or that of the error if there was no response.
 fn message(error: kube::Error) -> CountError {
     match error {
         kube::Error::Api(status) => status.message.clone(),

@@ -91,7 +91,7 @@ pub fn ports(pod: &Pod, service: &Service) -> Vec<EndpointPort> {
     ports.filter_map(endpoint_port).collect()
 }
 
-/// Whether an endpoint is ready. One that says nothing is not.
+/// Returns `true` if the condition of an endpoint says that it is ready.
 pub fn is_ready_endpoint(endpoint: &Endpoint) -> bool {
     endpoint.conditions.as_ref().is_some_and(|conditions| conditions.ready == Some(true))
 }

@@ -97,7 +97,7 @@ fn fill(slice: &mut EndpointSlice, from: &mut EndpointSet) {
     }
 }
 
-/// Returns the fullest slice that can still take `count` endpoints.
+/// Returns the fullest slice to which `count` endpoints can still be added.
 fn slice_with_room(slices: &[Arc<EndpointSlice>], count: usize) -> Option<usize> {
     if count >= MAX_ENDPOINTS {
         return None;

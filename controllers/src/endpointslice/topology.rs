@@ -47,7 +47,7 @@ struct Allocation {
     desired: f64,
 }
 
-/// Returns whether a Service requests these hints.
+/// Returns `true` if an annotation of a Service requests hints by topology.
 pub fn is_enabled(service: &Service) -> bool {
     let of = |key: &str| annotation(&service.metadata, key);
     let mode = of("service.kubernetes.io/topology-aware-hints")
@@ -128,7 +128,8 @@ impl Hinter<'_> {
     }
 }
 
-/// Returns the number of endpoints for each zone, or the reason why there are no hints.
+/// Returns the number of endpoints that each zone should have, or the reason why there are no
+/// hints.
 fn allocations(nodes: &[Arc<Node>], total: usize) -> Result<BTreeMap<String, Allocation>, String> {
     let ratios = cpu_ratios(nodes)
         .ok_or("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes")?;
@@ -157,7 +158,8 @@ fn allocations(nodes: &[Arc<Node>], total: usize) -> Result<BTreeMap<String, All
     Ok(allocations)
 }
 
-/// Returns the share of the CPUs that each zone has. None: it is not known of a node.
+/// Returns each zone's share of the CPUs, or `None` if the zone or the CPUs of a node are not
+/// known.
 fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     let label = |node: &Node, key: &str| node.metadata.labels.as_ref()?.get(key).cloned();
     let is_excluded = |node: &Node| {
@@ -183,7 +185,8 @@ fn cpu_ratios(nodes: &[Arc<Node>]) -> Option<BTreeMap<String, f64>> {
     (total > 0.0).then(|| by_zone.into_iter().map(|(zone, cpu)| (zone, cpu / total)).collect())
 }
 
-/// Returns the hints of a slice that is not written; None: it has to be.
+/// Returns the number of endpoints per zone by the hints of a slice, or `None` if the hints are not
+/// right and the slice has to be written.
 fn hints_by_zone(
     slice: &EndpointSlice,
     allocated: &ByZone,
@@ -241,7 +244,7 @@ fn for_zone(name: String) -> EndpointHints {
     EndpointHints { for_zones: Some(vec![ForZone { name }]), for_nodes: None }
 }
 
-/// Returns the surplus and the deficit of endpoints by zone.
+/// Returns the numbers of endpoints that zones have too many, and those that zones lack.
 fn surplus_and_deficit(allocated: &ByZone, allocations: &BTreeMap<String, Allocation>) -> (ByZone, ByZone) {
     let (mut surplus, mut deficit) = (Vec::<(f64, &String)>::new(), Vec::<(f64, &String)>::new());
     for (zone, allocation) in allocations {

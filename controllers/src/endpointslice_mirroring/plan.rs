@@ -102,7 +102,8 @@ fn desired_endpoints(
     desired
 }
 
-/// Returns each valid address with each of its ports.
+/// Returns one member for each valid address and each of its ports, and counts the invalid
+/// addresses.
 fn members(endpoints: &Endpoints, totals: &mut Totals) -> Vec<Member> {
     let (mut members, mut invalid) = (Vec::new(), BTreeSet::new());
     for subset in endpoints.subsets.iter().flatten() {
@@ -165,7 +166,8 @@ fn count_changes(slice: Option<&EndpointSlice>, desired: &EndpointSet, totals: &
     added + updated + removed == 0
 }
 
-/// Returns whether the labels, the annotations and the owner of a slice are those of the Endpoints.
+/// Returns `true` if a slice has the labels and the annotations of the Endpoints and is owned by
+/// it.
 fn has_metadata_of(slice: &EndpointSlice, endpoints: &Endpoints) -> bool {
     let mut labels = slice.metadata.labels.clone().unwrap_or_default();
     labels.remove(MANAGED_BY);

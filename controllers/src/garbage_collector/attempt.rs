@@ -45,7 +45,7 @@ pub enum Plan {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dependents {
     pub any: bool,
-    /// Whether a dependent waits for its own dependents: it may wait for this object.
+    /// Whether a dependent waits for its own dependents. It may then wait for this object.
     pub any_deleting_dependents: bool,
 }
 

@@ -31,7 +31,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns whether a reference has the object's coordinates and uid. A reference has no
+    /// Returns `true` if a reference has the object's coordinates and uid. A reference has no
     /// namespace.
     fn is_referenced_by(&self, owner: &Owner) -> bool {
         self.uid == owner.uid
@@ -66,7 +66,7 @@ impl Owner {
         references.into_iter().flatten().map(Owner::of).collect()
     }
 
-    /// Returns the identity of the owner, if it is in this namespace.
+    /// Returns the identity that the owner has if it is in this namespace.
     pub fn identity(&self, namespace: Arc<str>) -> Identity {
         Identity {
             kind: self.kind.clone(),
@@ -87,7 +87,8 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns None if the object has no uid, which the server always sets.
+    /// Creates the entry of an object, or returns `None` if it has no uid, which the server always
+    /// sets.
     pub fn new(kind: &Arc<str>, api_version: &Arc<str>, meta: &ObjectMeta) -> Option<Object> {
         Some(Object {
             identity: Identity {
@@ -381,7 +382,7 @@ impl Graph {
 }
 
 impl Node {
-    /// Returns a node that is known from a reference only.
+    /// Returns the node of an object that is only known from a reference.
     fn referred(identity: Identity) -> Node {
         Node {
             identity,
@@ -395,24 +396,25 @@ impl Node {
     }
 }
 
-/// Returns whether an object of this namespace can own a dependent at all.
+/// Returns `true` if the object is cluster-scoped or in the namespace of the dependent, and so may
+/// own it.
 fn reaches(identity: &Identity, dependent: &Node) -> bool {
     identity.namespace.is_empty() || identity.namespace == dependent.identity.namespace
 }
 
-/// Returns whether a dependent means an identity by a reference.
+/// Returns `true` if a dependent refers to this identity as its owner.
 fn agrees(dependent: &Node, identity: &Identity) -> bool {
     reaches(identity, dependent) && dependent.owners.iter().any(|owner| identity.is_referenced_by(owner))
 }
 
-/// Returns a reference of a dependent with the same uid but other coordinates than the identity.
+/// Returns a reference of a dependent that has the uid of the identity, but other coordinates.
 fn disagreement<'a>(dependent: &'a Node, identity: &Identity) -> Option<&'a Owner> {
     let mut references = dependent.owners.iter().filter(|owner| owner.uid == identity.uid);
     references.find(|owner| !reaches(identity, dependent) || !identity.is_referenced_by(owner))
 }
 
-/// Returns another identity that dependents have for the uid: the next one in order, or the first
-/// one after the last.
+/// Returns another identity to which dependents refer with the same uid: the next one in order, or
+/// the first one after the last.
 fn alternative(dependents: &[&Node], identity: &Identity) -> Option<Identity> {
     let mut known = BTreeSet::new();
     for dependent in dependents {

@@ -142,7 +142,7 @@ impl Monitors {
     }
 }
 
-/// Returns whether a server has no such resource.
+/// Returns `true` if an error means that the server has no such resource.
 fn is_not_served(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }

@@ -19,7 +19,7 @@ use super::graph::{FOREGROUND, Identity, Node, ORPHAN, Owner, Phase, Uid};
 /// requests at once.
 const MAX_CONCURRENT: usize = 32;
 
-/// Whether an object has to be processed again.
+/// The outcome of an attempt, which decides whether the object has to be processed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -134,8 +134,8 @@ impl Collector {
         Ok(())
     }
 
-    /// Returns the owners with their state on the server; None if the identity cannot have owners
-    /// there.
+    /// Returns the owners with their state on the server, or `None` if an object with this identity
+    /// cannot have such owners.
     async fn classify(
         &self,
         identity: &Identity,

@@ -146,7 +146,7 @@ impl Computation<'_> {
         }
     }
 
-    /// Returns the replicas by the usage of one resource, and the name of the metric.
+    /// Computes the replicas from the usage of one resource. Returns the name of the metric, too.
     async fn resource(
         &self,
         resource: &str,
@@ -189,7 +189,7 @@ impl Computation<'_> {
         Tolerances { up: of(up), down: of(down) }
     }
 
-    /// Returns the failure for metrics of other APIs, which are not served.
+    /// Returns the failure for a metric of another API, since these APIs are not served.
     fn unavailable(&self, spec: &MetricSpec) -> Failure {
         const CUSTOM: &str = "unable to fetch metrics from custom metrics API: no custom metrics API \
                               (custom.metrics.k8s.io) registered";
@@ -239,7 +239,8 @@ fn valid(metric: &str) -> Statement {
     Statement::scaling_active(true, "ValidMetricFound", message)
 }
 
-/// Returns the value of a metric: the mean usage, and the utilization if that is the target.
+/// Returns the value of a metric for the status: the mean usage, and the utilization if that is the
+/// target.
 fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
     MetricValueStatus {
         average_utilization: proposal.utilization.filter(|_| target.average_value.is_none()),
@@ -251,7 +252,7 @@ fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatu
     }
 }
 
-/// Returns a quantity in thousandths.
+/// Returns a quantity in thousandths, or `None` if it is not valid.
 fn milli(quantity: &Text) -> Option<i64> {
     quantity.0.parse::<Quantity>().ok().map(|quantity| quantity.milli_value())
 }

@@ -198,7 +198,8 @@ impl Pass<'_> {
         self.scale(&target, current, desired, &why, statuses).await
     }
 
-    /// Returns the number of replicas by the metrics, why, and the metrics.
+    /// Returns the desired number of replicas by the metrics, the reason for it, and the metrics
+    /// for the status.
     async fn by_metrics(
         &mut self,
         target: &Target,
@@ -246,7 +247,8 @@ impl Pass<'_> {
         Ok((desired, why, Some(statuses)))
     }
 
-    /// Returns the pods of the target, if no other autoscaler has them too.
+    /// Returns the pods of the target. It fails if the selector is not valid, or if another
+    /// autoscaler selects some of the pods.
     fn pods_of(&mut self, target: &Target) -> Result<Vec<Arc<Pod>>, String> {
         let controller = self.controller;
         let text = target.selector();

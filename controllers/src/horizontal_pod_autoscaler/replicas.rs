@@ -76,7 +76,7 @@ struct Groups {
 }
 
 impl Usage<'_> {
-    /// Returns the recommended number of replicas.
+    /// Computes the recommended number of replicas.
     ///
     /// # Errors
     /// The reason why it cannot be computed, in kube-controller-manager's words.
@@ -154,7 +154,7 @@ impl Usage<'_> {
         groups
     }
 
-    /// Returns the requests of each pod, in thousandths.
+    /// Returns the sum of each pod's requests, in thousandths.
     fn requests(&self) -> Result<BTreeMap<&str, i64>, String> {
         let mut requests = BTreeMap::new();
         for pod in self.pods {
@@ -182,8 +182,8 @@ impl Usage<'_> {
     }
 }
 
-/// Returns whether the CPU usage of a pod is meaningless, since it has just started or was never
-/// ready.
+/// Returns `true` if the CPU usage of a pod does not count, since the pod has just started or was
+/// never ready.
 fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     let ready = conditions(pod).find(|condition| condition.type_ == "Ready");
     let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
@@ -197,8 +197,8 @@ fn is_unready(pod: &Pod, sample: &Sample, now: Timestamp) -> bool {
     }
 }
 
-/// Returns the usage in relation to the target, in percent of the requests if they are the target,
-/// and on average.
+/// Returns the ratio of the usage to the target, the utilization in percent if that is the target,
+/// and the mean usage.
 fn ratio(
     used: &BTreeMap<&str, i64>,
     requests: &BTreeMap<&str, i64>,
@@ -236,8 +236,8 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// Returns a pod by a letter: `r` ready, `u` not ready since its start, `p` pending, `f`
-    /// failed, `t` terminating; each requests 100m.
+    /// Returns a pod that requests 100m. Its state is given by a letter: `r` ready, `u` not ready
+    /// since its start, `p` pending, `f` failed, `t` terminating.
     fn pod(index: usize, letter: char) -> Arc<Pod> {
         let phase = match letter {
             'p' => "Pending",

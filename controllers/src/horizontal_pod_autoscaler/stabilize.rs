@@ -77,7 +77,8 @@ impl Memory {
         events.push((now, by));
     }
 
-    /// Returns the number of replicas to set, and the conditions with the reasons.
+    /// Limits a recommendation by the scaling behavior. Returns the number of replicas to set, and
+    /// the conditions with the reasons.
     pub fn normalize(
         &mut self,
         behavior: Option<&HorizontalPodAutoscalerBehavior>,

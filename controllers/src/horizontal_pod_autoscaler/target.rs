@@ -58,7 +58,7 @@ impl Target {
         self.scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 
-    /// Returns the selector of the target's pods, as text.
+    /// Returns the label selector of the target's pods as text.
     pub fn selector(&self) -> &str {
         self.scale.status.as_ref().and_then(|status| status.selector.as_deref()).unwrap_or_default()
     }
@@ -137,7 +137,7 @@ fn parse_requirement(text: &str) -> Result<Expression, String> {
     })
 }
 
-/// Returns whether a selector that is written as text matches an object. One that cannot be read
+/// Returns `true` if a selector in text form matches an object. A selector that cannot be parsed
 /// matches none.
 pub fn text_selects(
     selector: &str,

@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::replicas::Sample;
 
-/// The usage of each pod that a selector matches.
+/// Reads the usage of each pod that a selector matches.
 ///
 /// # Errors
-/// Why it is not known, as kube-controller-manager says it.
+/// kube-controller-manager's message about the failure.
 pub async fn read(
     client: &Client,
     namespace: &str,
@@ -38,7 +38,7 @@ pub async fn read(
     }
 }
 
-/// The name and the usage of a pod. None: that of a container is not known.
+/// Returns the name and the usage of a pod, or `None` if the usage of a container is not known.
 fn sample(pod: &Value, resource: &str, only: Option<&str>) -> Option<(String, Sample)> {
     let name = |value: &Value| value["name"].as_str().map(str::to_owned);
     let containers = pod["containers"].as_array()?.iter();

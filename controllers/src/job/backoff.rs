@@ -7,8 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use coracle_kinds::pods;
 
-/// kube-controller-manager's: the first failure delays the next pod so long, each further one twice
-/// as long, at most ...
+/// The delay of the next pod after the first failure, as in kube-controller-manager. Each further
+/// failure doubles it, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 /// A wait is not worth less than this.
@@ -22,8 +22,8 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
-    /// Returns the record with pods that have newly finished. A success ends the row of failures
-    /// before it.
+    /// Returns the record with the pods that finished since. A success resets the number of
+    /// failures before it.
     pub fn with(&self, succeeded: &[Timestamp], failed: &[Timestamp]) -> BackoffRecord {
         let newest = failed.iter().copied().max();
         let Some(success) = succeeded.iter().copied().max() else {
@@ -37,14 +37,14 @@ impl BackoffRecord {
         }
     }
 
-    /// Returns the time during which no pod is created yet; None if one may be created now.
+    /// Returns the time until a pod may be created, or `None` if one may be created now.
     pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
         remaining(self.failures, self.last_failure?, now)
     }
 }
 
-/// Returns the time after a number of failures during which no pod is created yet; None if one may
-/// be created now.
+/// Returns the time until a pod may be created after a number of failures, or `None` if one may be
+/// created now.
 pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?;
     let length = FIRST.saturating_mul(1 << doublings.min(10)).min(LONGEST);
@@ -53,7 +53,8 @@ pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Opti
     Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.max(SHORTEST_WAIT))
 }
 
-/// Returns the time at which a pod finished: that of its last container, or the nearest known one.
+/// Returns the time at which the last container of a pod finished. If it is not known, returns the
+/// nearest known time.
 ///
 /// Source: kube-controller-manager's `backoff_utils.go`.
 pub fn finish_time(pod: &Pod) -> Timestamp {

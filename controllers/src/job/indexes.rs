@@ -10,7 +10,7 @@ pub struct Indexes {
 }
 
 impl Indexes {
-    /// Returns the indexes below `completions` in a text. Parts that cannot be read are skipped.
+    /// Parses the indexes below `completions` from a text. Parts that cannot be parsed are skipped.
     pub fn parse(text: &str, completions: i32) -> Indexes {
         let intervals = text.split(',').filter_map(|part| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -33,7 +33,7 @@ impl Indexes {
         Indexes { intervals: merged }
     }
 
-    /// Returns whether the set has this index.
+    /// Returns `true` if the set has this index.
     pub fn contains(&self, index: i32) -> bool {
         let after = self.intervals.partition_point(|(first, _)| *first <= index);
         after.checked_sub(1).and_then(|i| self.intervals.get(i)).is_some_and(|(_, last)| *last >= index)
@@ -50,18 +50,18 @@ impl Indexes {
         self.intervals.is_empty()
     }
 
-    /// Returns this set with further indexes.
+    /// Returns this set with these further indexes.
     pub fn with(&self, indexes: impl IntoIterator<Item = i32>) -> Indexes {
         let more = indexes.into_iter().map(|index| (index, index));
         Indexes::of_intervals(self.intervals.iter().copied().chain(more).collect())
     }
 
-    /// Returns the indexes of both sets.
+    /// Returns the indexes that are in either set.
     pub fn union(&self, other: &Indexes) -> Indexes {
         Indexes::of_intervals(self.intervals.iter().chain(&other.intervals).copied().collect())
     }
 
-    /// Returns the number of indexes in both sets.
+    /// Returns the number of indexes that are in both sets.
     pub fn count_common(&self, other: &Indexes) -> i32 {
         let (mut count, mut others) = (0, other.intervals.iter().copied().peekable());
         for (first, last) in &self.intervals {
@@ -76,8 +76,8 @@ impl Indexes {
         count
     }
 
-    /// Returns the lowest indexes below `completions` that are not in the set, `count` of them at
-    /// most.
+    /// Returns the lowest indexes below `completions` that are not in the set, at most `count` of
+    /// them.
     pub fn lowest_missing(&self, completions: i32, count: usize) -> Vec<i32> {
         let (mut missing, mut next) = (Vec::new(), 0);
         let end = (completions, completions);

@@ -45,7 +45,7 @@ impl Creation {
     }
 }
 
-/// Returns the action on the pods of a Job without a verdict.
+/// Returns the next action on the pods of a Job that has no verdict.
 ///
 /// Source: kube-controller-manager's `manageJob`.
 pub fn manage(observed: &Observed, pod_counts: &PodCounts) -> PodAction {
@@ -115,7 +115,7 @@ fn creation_of(indexes: Vec<(i32, Option<FailureCounts>)>) -> PodAction {
     if indexes.is_empty() { PodAction::None } else { PodAction::Create(Creation::Indexed(indexes)) }
 }
 
-/// Returns the lowest indexes without a pod that is needed.
+/// Returns the lowest indexes that need a pod and have none, at most `missing` of them.
 fn pending_indexes(observed: &Observed, pod_counts: &PodCounts, missing: usize) -> Vec<i32> {
     let mut taken = pod_counts.succeeded_indexes.with(pod_counts.active_indexes());
     if let Some(failed) = &pod_counts.failed_indexes {
@@ -128,8 +128,8 @@ fn pending_indexes(observed: &Observed, pod_counts: &PodCounts, missing: usize) 
     taken.lowest_missing(observed.completions(), missing)
 }
 
-/// Returns the removal of superfluous pods: those of an Indexed Job without an index or with a
-/// shared one, and then others, `least` in all.
+/// Returns the removal of superfluous pods: first the pods of an Indexed Job without an index or
+/// with the index of another pod, then others, until at least `least` pods are removed.
 fn removal(observed: &Observed, pod_counts: &PodCounts, least: i32) -> PodAction {
     let (mut surplus, left) = match observed.is_indexed() {
         true => without_place(observed, &pod_counts.active),

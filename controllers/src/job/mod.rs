@@ -200,7 +200,8 @@ impl JobController {
         controller_ref::claim_with_finalizer(owner, &self.pods, candidates, matches, finalizer, ctx).await
     }
 
-    /// Returns the record of a Job, without removed finalizers that the cache already shows.
+    /// Returns the record of a Job. It drops the removals of finalizers that the cache already
+    /// shows.
     fn record(&self, name: &NamespacedName, job: &Job, pods: &[Arc<Pod>]) -> JobRecord {
         let mut records = self.records();
         let record = records.entry(name.clone()).or_default();
@@ -224,8 +225,8 @@ impl JobController {
     }
 }
 
-/// Returns the delay between a change of a Job and its reconciliation; None if the change needs
-/// none.
+/// Returns the delay between a change of a Job and its reconciliation, or `None` if the change
+/// needs no reconciliation.
 fn delay(change: &Change<Job>) -> Option<Duration> {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return Some(Duration::ZERO) };
     match finished(new) {

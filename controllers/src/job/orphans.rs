@@ -75,12 +75,13 @@ impl Controller for OrphanPodController {
     }
 }
 
-/// Whether a Job will remove the finalizers of its pods, or another controller than this one does.
+/// Returns `true` if the controller of a Job will still remove the finalizers of its pods, be it
+/// this one or an external one.
 fn counts_pods(job: &Job) -> bool {
     finished(job).is_none() || is_managed_externally(job)
 }
 
-/// Whether no Job counts a pod, as far as the cache knows.
+/// Returns `true` if no Job counts a pod, as far as the cache knows.
 fn is_orphan(pod: &ObjectMeta, jobs: &Cache<Job>) -> bool {
     let Some(controller) = controller_of(pod) else { return true };
     let is_a_job = controller.kind == "Job" && controller.api_version == "batch/v1";

@@ -48,22 +48,23 @@ impl Observed<'_> {
         self.spec.completions.unwrap_or(0)
     }
 
-    /// Returns whether a pod is to be counted still.
+    /// Returns `true` if a pod has not been counted yet.
     pub fn is_tracked(&self, pod: &Pod) -> bool {
         jobs::is_tracked(pod) && !self.released.contains(uid(pod))
     }
 
-    /// Returns the index of a pod, if it is below the completions.
+    /// Returns the index of a pod if it is below the completions.
     pub fn index(&self, pod: &Pod) -> Option<i32> {
         jobs::completion_index(pod).filter(|index| *index < self.completions())
     }
 
-    /// Returns whether a pod that finished counts: in an Indexed Job only with an index.
+    /// Returns `true` if a finished pod counts. In an Indexed Job it counts only with an index.
     pub fn has_place(&self, pod: &Pod) -> bool {
         !self.is_indexed() || self.index(pod).is_some()
     }
 
-    /// Returns whether only pods in phase Failed are replaced, and terminating ones are not.
+    /// Returns `true` if pods are replaced only once they are in phase Failed, not while they are
+    /// terminating.
     pub fn replaces_only_failed(&self) -> bool {
         self.spec.pod_replacement_policy.as_deref() == Some("Failed")
             || self.spec.pod_failure_policy.is_some()
@@ -172,7 +173,7 @@ pub fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Returns whether a pod was deleted and has not ended.
+/// Returns `true` if a pod is terminating and has not ended.
 pub fn is_terminating(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && pods::is_terminating(pod)
 }
@@ -184,7 +185,7 @@ fn failed_indexes(observed: &Observed, status: &JobStatus) -> Indexes {
     before.with(new.collect::<Vec<_>>())
 }
 
-/// Returns whether a failed pod was the last one that its index may have.
+/// Returns `true` if a pod failed and its index may not have another one.
 fn is_index_failed(observed: &Observed, pod: &Pod) -> bool {
     let limit = observed.spec.backoff_limit_per_index.unwrap_or(i32::MAX);
     observed.is_failed(pod)
@@ -206,7 +207,7 @@ impl FailureCounts {
         self.counted.saturating_add(self.ignored)
     }
 
-    /// Returns the counts with one more failure.
+    /// Returns the counts with one more failure, handled by this action.
     pub fn after(self, action: &FailureAction) -> FailureCounts {
         match action.is_counted() {
             true => FailureCounts { counted: self.counted.saturating_add(1), ..self },
@@ -215,7 +216,7 @@ impl FailureCounts {
     }
 }
 
-/// Returns the failures of its index before a pod.
+/// Returns the failures of the pod's index before this pod.
 pub fn failure_counts(pod: &Pod) -> FailureCounts {
     let of = |name| pod.annotations().get(name).and_then(|text| text.parse().ok()).unwrap_or(0).max(0);
     FailureCounts { counted: of(INDEX_FAILURE_COUNT), ignored: of(INDEX_IGNORED_FAILURE_COUNT) }

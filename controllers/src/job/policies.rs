@@ -26,12 +26,12 @@ pub enum FailureAction {
 }
 
 impl FailureAction {
-    /// Returns whether the failure counts towards the backoff limit.
+    /// Returns `true` if the failure counts towards the backoff limit.
     pub fn is_counted(&self) -> bool {
         *self != FailureAction::Ignore
     }
 
-    /// Returns the action as the spec names it; None if no rule matched.
+    /// Returns the name of the action in the spec, or `None` if no rule matched.
     pub fn name(&self) -> Option<&'static str> {
         match self {
             FailureAction::FailJob(_) => Some("FailJob"),

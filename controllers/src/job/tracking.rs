@@ -79,7 +79,7 @@ pub fn track(observed: &Observed, pod_counts: &PodCounts, settled: Settled) -> T
     Tracking { status, released, handled_by_policy, verdict, tracked, reached_limit }
 }
 
-/// Returns whether the finalizer of a pod is of no further use.
+/// Returns `true` if the finalizer of a pod is not needed any more.
 fn can_be_released(
     observed: &Observed,
     pod_counts: &PodCounts,
@@ -164,13 +164,13 @@ fn count_released(status: &mut JobStatus, tracked: &HashSet<String>) -> bool {
 }
 
 impl Tracking {
-    /// Returns whether the first status has to be written.
+    /// Returns `true` if the status before the removal of finalizers has to be written.
     pub fn has_changed(&self, observed: &Observed) -> bool {
         observed.job.status.as_ref() != Some(&self.status)
     }
 
-    /// Returns the status after finalizers were removed, and the verdict if it ends the Job; None
-    /// if there is nothing to write.
+    /// Returns the status after the removal of finalizers, and the verdict if the Job has finished.
+    /// Returns `None` if there is nothing to write.
     ///
     /// - `written`: the status that is stored
     /// - `released`: the uids of the pods without a finalizer
@@ -198,7 +198,7 @@ impl Tracking {
     }
 }
 
-/// Returns whether all pods are counted, and none is terminating.
+/// Returns `true` if all pods are counted and none is terminating.
 fn is_over(status: &JobStatus) -> bool {
     let uncounted = status.uncounted_terminated_pods.as_ref();
     let is_counted = uncounted.is_none_or(|pods| pods.succeeded.is_none() && pods.failed.is_none());

@@ -32,7 +32,7 @@ impl Verdict {
         Verdict::new(Outcome::Success, "CompletionsReached", "Reached expected number of succeeded pods")
     }
 
-    /// Returns the condition that is true from the decision on.
+    /// Returns the type of the condition that is set when the outcome is decided.
     pub fn interim_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "SuccessCriteriaMet",
@@ -40,7 +40,7 @@ impl Verdict {
         }
     }
 
-    /// Returns the condition that is true in the end.
+    /// Returns the type of the condition that is set once all pods have ended.
     pub fn terminal_condition(&self) -> &'static str {
         match self.outcome {
             Outcome::Success => "Complete",
@@ -49,8 +49,8 @@ impl Verdict {
     }
 }
 
-/// Returns the verdict on a Job before its pods are counted again, from the first rule that
-/// applies; None if there is none yet. Completions are evaluated after its pods were managed.
+/// Returns the verdict of the first rule that applies, before the pods of the Job are counted
+/// again; `None` if no rule applies yet. The completions are evaluated after the pods are managed.
 pub fn verdict(observed: &Observed, pod_counts: &PodCounts) -> Option<Verdict> {
     decided(observed)
         .or_else(|| failed_by_policy(observed))
@@ -63,7 +63,7 @@ pub fn verdict(observed: &Observed, pod_counts: &PodCounts) -> Option<Verdict> {
         })
 }
 
-/// Returns the verdict of an earlier reconciliation.
+/// Returns the verdict of an earlier reconciliation, from the conditions of the Job.
 fn decided(observed: &Observed) -> Option<Verdict> {
     let criteria = jobs::true_condition(observed.job, "SuccessCriteriaMet").map(|c| (Outcome::Success, c));
     let target = || jobs::true_condition(observed.job, "FailureTarget").map(|c| (Outcome::Failure, c));
@@ -89,8 +89,8 @@ fn past_backoff_limit(observed: &Observed, pod_counts: &PodCounts) -> Option<Ver
     is_past.then(|| Verdict::new(Outcome::Failure, "BackoffLimitExceeded", message))
 }
 
-/// Returns whether container restarts exceed the limit. They count as failures if the kubelet
-/// restarts containers.
+/// Returns `true` if the restarts of containers reach the limit. They count as failures if the
+/// restart policy is OnFailure.
 fn past_restarts(observed: &Observed, limit: i32) -> bool {
     let policy = observed.spec.template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     let alive = observed.pods.iter().filter(|pod| matches!(pods::phase(pod), "Running" | "Pending"));
@@ -107,8 +107,8 @@ fn past_deadline(observed: &Observed) -> Option<Verdict> {
     is_past.then(|| Verdict::new(Outcome::Failure, "DeadlineExceeded", message))
 }
 
-/// Returns the remaining time that the Job may be active, counted from its start time; None if it
-/// is not limited.
+/// Returns how long the Job may still be active, counted from its start time; `None` if that is not
+/// limited.
 fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     let allowed = SignedDuration::from_secs(observed.spec.active_deadline_seconds?);
     let since = observed.job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
@@ -116,7 +116,7 @@ fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     (!observed.is_suspended()).then(|| allowed.saturating_sub(elapsed))
 }
 
-/// Returns the time until the Job has to be reconciled again because of its deadline.
+/// Returns the time until the deadline of the Job requires another reconciliation.
 pub fn deadline_requeue(observed: &Observed) -> Option<Duration> {
     let left = time_until_deadline(observed)?;
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

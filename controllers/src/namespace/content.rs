@@ -130,7 +130,8 @@ async fn remaining(
     Ok(list.map(|list| list.items).unwrap_or_default())
 }
 
-/// Returns None if the server does not serve the resource or does not support the verb.
+/// Replaces an error by `None` if the server does not serve the resource or does not support the
+/// verb.
 fn unsupported<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     Ok(ignore_status(405, ignore_not_found(answer))?.flatten())
 }
@@ -139,7 +140,7 @@ fn is_pods(served: &ServedResource) -> bool {
     served.resource.group.is_empty() && served.resource.plural == "pods"
 }
 
-/// Returns an error as clients of the API know it.
+/// Returns the server's message, or that of the error if there was no response.
 fn error_message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

@@ -49,8 +49,8 @@ impl RemainingObjects {
         remains
     }
 
-    /// Returns the number of seconds in which this should be deleted; None if there is no reason
-    /// for it to exist.
+    /// Returns the estimated time until the objects are deleted, in seconds. Returns `None` if
+    /// nothing known keeps them.
     pub fn estimate(&self, grace: i64) -> Option<i64> {
         match () {
             () if self.count == 0 => Some(0),
@@ -105,7 +105,7 @@ impl Findings {
         }
     }
 
-    /// Returns the conditions to be; None if they are so already.
+    /// Returns the new conditions, or `None` if nothing changes.
     pub fn conditions(&self, old: &[NamespaceCondition], now: Timestamp) -> Option<Vec<NamespaceCondition>> {
         let mut new = old.to_vec();
         for (r#type, reason, message) in CONDITIONS {
@@ -139,8 +139,8 @@ fn listed(items: impl Iterator<Item = String>) -> Option<String> {
     (!items.is_empty()).then(|| items.join(", "))
 }
 
-/// Returns the number of seconds for which pods may still exist; 0 if the grace periods of all have
-/// ended.
+/// Returns the longest grace period of the pods that have not ended, in seconds; 0 once that time
+/// has passed since the deletion.
 pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, now: Timestamp) -> i64 {
     let is_over = |pod: &Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -158,7 +158,8 @@ pub fn grace<'a>(pods: impl IntoIterator<Item = &'a Pod>, deleted: Timestamp, no
     }
 }
 
-/// Returns the delay before the next check of objects that should be deleted in `estimate` seconds.
+/// Returns the delay until the next check, for objects that should be deleted in `estimate`
+/// seconds.
 pub fn pause(estimate: i64) -> Duration {
     Duration::from_secs(u64::try_from(estimate / 2 + 1).unwrap_or(1))
 }

@@ -26,8 +26,8 @@ pub struct NodeHealth {
 }
 
 impl NodeHealth {
-    /// Returns the health after another observation: a heartbeat or a renewal that differs from the
-    /// last one is a sign of life.
+    /// Returns the health after another observation. A heartbeat or a renewal that differs from the
+    /// last one shows that the node is alive.
     pub fn observe(
         known: Option<&NodeHealth>,
         node: &Node,
@@ -52,8 +52,8 @@ impl NodeHealth {
         NodeHealth { probe, heartbeat, renewal: renewal.max(known.and_then(|known| known.renewal)) }
     }
 
-    /// Returns the first moment at which the node has been silent for too long. None: that is
-    /// written already.
+    /// Returns the time at which the grace period of a silent node ends, or `None` if its condition
+    /// Ready is unknown already.
     pub fn end_of_grace(&self, node: &Node) -> Option<Timestamp> {
         let is_written = condition(node, "Ready").is_some_and(|ready| ready.status == "Unknown");
         let end = self.probe.saturating_add(self.grace()).unwrap_or(Timestamp::MAX);
@@ -66,8 +66,8 @@ impl NodeHealth {
         SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX)
     }
 
-    /// Returns the conditions to write for a node that has been silent for too long. None: it was
-    /// not, or they are written.
+    /// Returns the conditions to write for a node that has been silent for too long; `None` if it
+    /// was not, or if its condition Ready is unknown already.
     pub fn overdue(&self, node: &Node, now: Timestamp) -> Option<Vec<NodeCondition>> {
         if self.end_of_grace(node).is_none_or(|end| now < end) {
             return None;

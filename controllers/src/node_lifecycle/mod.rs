@@ -67,7 +67,7 @@ pub struct NodeLifecycleController {
 
 #[derive(Default)]
 struct State {
-    /// Whether the nodes were checked before.
+    /// Whether the nodes were checked at least once.
     has_registered: bool,
     /// The nodes that were registered, by name.
     known: BTreeMap<String, ObjectReference>,
@@ -181,7 +181,7 @@ impl Controller for NodeLifecycleController {
 }
 
 impl NodeLifecycleController {
-    /// Returns the time at which the grace period of the next node ends, if it stays silent.
+    /// Returns the time at which the next grace period of a node ends, if the node stays silent.
     fn end_of_grace(&self) -> Option<Timestamp> {
         let state = self.state();
         let ends = self.nodes.all().into_iter().filter_map(|node| {

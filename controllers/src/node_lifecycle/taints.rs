@@ -31,7 +31,7 @@ pub struct NodeChange {
 }
 
 impl NodeChange {
-    /// Returns the merge patch for this version of the node; it conflicts with any other version.
+    /// Returns the merge patch for this version of the node. It conflicts with any other version.
     pub fn patch(&self, node: &Node) -> Value {
         let mut patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}});
         if !self.labels.is_empty() {
@@ -44,8 +44,8 @@ impl NodeChange {
     }
 }
 
-/// Returns the taint that a node gets for the status of its condition Ready, and that which it must
-/// not have then.
+/// Returns the taint that a node gets for the status of its condition Ready, and the taint that is
+/// removed from it.
 pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
     match status {
         "False" => Some((NOT_READY, UNREACHABLE)),
@@ -107,8 +107,8 @@ fn is_evicting(taint: &Taint, keys: &[&str]) -> bool {
     taint.effect == NO_EXECUTE && keys.contains(&taint.key.as_str())
 }
 
-/// Returns the change that removes some taints of a node and adds missing ones; None if nothing
-/// changes.
+/// Returns the taints of a node after some were removed and missing ones added, or `None` if
+/// nothing changes.
 fn exchange(
     node: &Node,
     effect: &str,

@@ -15,7 +15,7 @@ const SECONDARY_RATE: f64 = 0.01;
 const LARGE: usize = 50;
 const UNHEALTHY: f64 = 0.55;
 
-/// Returns the region and the zone of a node.
+/// Returns the name of a node's zone: its region and its zone.
 pub fn zone_of(node: &Node) -> String {
     let label = |keys: [&str; 2]| {
         let labels = node.metadata.labels.as_ref();
@@ -115,12 +115,13 @@ impl Zones {
         self.0.values_mut().for_each(|zone| zone.queue.retain(|waiting| waiting != node));
     }
 
-    /// Returns whether any node waits.
+    /// Returns `true` if any node waits for its taint.
     pub fn has_queued(&self) -> bool {
         self.0.values().any(|zone| !zone.queue.is_empty())
     }
 
-    /// Returns a zone and its next node to taint, if the rate permits one.
+    /// Removes the next node to taint from its queue, and returns it with its zone, if the rate
+    /// permits it.
     pub fn next(&mut self, now: Timestamp) -> Option<(String, String)> {
         let waiting = self.0.iter_mut().filter(|(_, zone)| !zone.queue.is_empty());
         for (name, zone) in waiting {
@@ -131,8 +132,8 @@ impl Zones {
         None
     }
 
-    /// Returns the time until another node may be tainted; None if none waits, or none may be
-    /// tainted.
+    /// Returns the time until another node may be tainted, or `None` if no node waits or the rate
+    /// is zero.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         let waiting = self.0.values().filter(|zone| !zone.queue.is_empty());
         waiting.filter_map(|zone| zone.limiter.wait(now)).min()
@@ -147,7 +148,7 @@ impl Zone {
 }
 
 impl ZoneState {
-    /// Returns the state of a zone from the readiness of its nodes.
+    /// Returns the state of a zone by the readiness of its nodes.
     fn of(ready: &[bool]) -> ZoneState {
         let down = ready.iter().filter(|ready| !**ready).count();
         let share = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);

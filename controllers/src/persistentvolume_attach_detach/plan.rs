@@ -50,15 +50,15 @@ pub fn plan<'a>(observed: &Observed<'a>) -> Plan<'a> {
     plan
 }
 
-/// Returns whether several nodes may have a volume. Without access modes that is left to its
-/// driver.
+/// Returns `true` if a volume may be attached to several nodes. Without access modes the driver
+/// decides.
 fn is_for_many(volume: &PersistentVolume) -> bool {
     let modes = volume.access_modes();
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 
-/// Returns the message for a pod that has to wait for a volume used by others on other nodes. It
-/// does not contain names from other namespaces.
+/// Returns the message for a pod that waits for a volume, since pods on other nodes use it. The
+/// message does not contain names from other namespaces.
 pub fn refusal(volume: &str, pod: &Pod, others: &[&Arc<Pod>]) -> String {
     let is_near = |other: &&&Arc<Pod>| other.metadata.namespace == pod.metadata.namespace;
     let (near, far): (Vec<&Arc<Pod>>, Vec<_>) = others.iter().partition(is_near);
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Returns an attachment to a node; the name of a terminating one begins with a dash.
+    /// Returns an attachment to a node. A leading dash in `node` marks a terminating attachment.
     fn attachment(node: &str) -> VolumeAttachment {
         let (node, terminating) =
             node.strip_prefix('-').map_or((node, None), |node| (node, Some("2026-01-01T00:00:00Z")));

@@ -163,7 +163,7 @@ pub fn show_inventory(context: &Context) {
     let _ = context.metrics.registry().register(Box::new(inventory));
 }
 
-/// Returns the gauges, empty.
+/// Creates the gauges, without values.
 fn gauges() -> [GaugeVec; 5] {
     let of_claims = ["namespace", "storage_class", "volume_attributes_class"];
     [
@@ -208,7 +208,7 @@ fn count(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>
     gauges.iter().flat_map(Collector::collect).collect()
 }
 
-/// Returns the plugin of a volume, as far as kube-controller-manager has one that could provision,
+/// Returns the plugin of a volume, if kube-controller-manager has a plugin that could provision,
 /// delete or recycle it.
 fn plugin(volume: &PersistentVolume) -> &'static str {
     match &volume.spec {

@@ -102,7 +102,7 @@ fn freeing(change: &Change<Pod>) -> impl Iterator<Item = &Pod> {
     gone.into_iter().chain(changed)
 }
 
-/// Returns whether a pod keeps a claim from being deleted.
+/// Returns `true` if a pod keeps a claim from being deleted.
 fn uses_claim(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_shut_down =
         pod.metadata.deletion_timestamp.is_some() && pod.metadata.deletion_grace_period_seconds == Some(0);

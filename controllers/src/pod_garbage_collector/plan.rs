@@ -80,7 +80,7 @@ fn is_out_of_service(node: &Node) -> bool {
 pub struct Quarantine(BTreeMap<String, Timestamp>);
 
 impl Quarantine {
-    /// Whether no node is missing.
+    /// Returns `true` if no node is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -193,7 +193,7 @@ fn selector<O: ReplicaOwner>(owner: &O) -> Option<Selector> {
     Selector::try_from(owner.label_selector()?).ok()
 }
 
-/// When the next ready pod becomes available.
+/// Requeues the owner at the time at which its next ready pod becomes available.
 fn requeue<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> Action {
     let seconds = owner.min_ready_seconds();
     let waits = |pod: &&Arc<Pod>| pods::is_ready(pod) && !pods::is_available(pod, seconds, now);

@@ -21,9 +21,9 @@ pub enum Step {
     Delete,
 }
 
-/// Returns the next step, if there is one.
+/// Returns the next step, or `None` if the claim needs no cleanup.
 ///
-/// - `pod`: returns the pod of a name in the namespace of the claim
+/// - `pod`: returns the pod of this name in the claim's namespace
 pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Option<Step> {
     let consumers = consumers(claim);
     let remaining: Vec<_> =
@@ -52,8 +52,8 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
 }
 
-/// Returns a claim with one more consumer; None if it is not allocated, has that one, or has as
-/// many as it may.
+/// Returns a claim with one more consumer. Returns `None` if the claim is not allocated, has this
+/// consumer already, or has the largest permitted number of them.
 pub fn with_consumer(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> {
     claim.status.as_ref()?.allocation.as_ref()?;
     let uid = pod.uid()?;
@@ -77,14 +77,15 @@ fn consumers(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
     reserved.unwrap_or_default()
 }
 
-/// Returns whether a consumer still exists. Consumers other than pods always count as existing.
+/// Returns `true` if a consumer still exists. A consumer that is not a pod always counts as
+/// existing.
 fn is_consumed_by(consumer: &ResourceClaimConsumerReference, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> bool {
     let is_pod = consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty();
     !is_pod
         || pod(&consumer.name).is_some_and(|pod| pod.uid().as_ref() == Some(&consumer.uid) && !is_done(&pod))
 }
 
-/// Returns whether a pod has ended, or will never start.
+/// Returns `true` if a pod has ended or will never start.
 fn is_done(pod: &Pod) -> bool {
     pods::is_terminal(pod) || pods::is_terminating(pod) && pods::node(pod).is_none()
 }

@@ -40,7 +40,7 @@ pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a claim of a pod was made from a template.
+/// Returns `true` if a claim of a pod was generated from a template.
 pub fn is_generated_entry(pod: &Pod, claim: &str) -> bool {
     entries(pod).any(|entry| recorded_name(pod, entry.name).is_some_and(|name| name == claim))
 }
@@ -61,7 +61,7 @@ pub fn claim(pod: &Pod, entry: &Entry<'_>, template: &ResourceClaimTemplate) -> 
     claim
 }
 
-/// `POD-ENTRY-`; of names that are too long together a part each, in proportion.
+/// Returns the prefix `POD-ENTRY-` of a claim's name. Long names are shortened.
 fn generate_name(pod: &str, entry: &str) -> String {
     let whole = format!("{pod}-{entry}-");
     if whole.len() <= LONGEST_PREFIX {
@@ -72,7 +72,7 @@ fn generate_name(pod: &str, entry: &str) -> String {
     format!("{}-{}", part(pod), part(entry))
 }
 
-/// Whether a request of a claim asks for access that only administrators have.
+/// Returns `true` if a request of a claim asks for access that is reserved for administrators.
 pub fn has_admin_access(claim: &ResourceClaim) -> bool {
     let requests = claim.spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten());
     requests

@@ -35,7 +35,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Returns the resource that a name in a quota counts, if no evaluator handles the name.
+    /// Returns the resource whose objects a name in a quota counts, or `None` if an evaluator
+    /// handles the name.
     pub fn by(name: &str) -> Option<Counted> {
         let has_evaluator =
             [Pod::matches, Service::matches, PersistentVolumeClaim::matches, ResourceClaim::matches];
@@ -49,7 +50,8 @@ impl Counted {
         (!is_event).then(|| Counted { group: group.to_owned(), plural: plural.to_owned() })
     }
 
-    /// Returns the served resource, if it is served and namespaced.
+    /// Returns the resource in a snapshot of discovery, or `None` if it is not served or not
+    /// namespaced.
     pub fn find<'a>(&self, snapshot: &'a DiscoverySnapshot) -> Option<&'a ServedResource> {
         snapshot.preferred().find(|served| {
             served.namespaced
@@ -60,7 +62,7 @@ impl Counted {
     }
 }
 
-/// Returns the number of objects of a resource in a namespace.
+/// Counts the objects of a resource in a namespace.
 pub(super) async fn count(
     client: &Client,
     namespace: &str,

@@ -17,12 +17,12 @@ use k8s_openapi::jiff::Timestamp;
 use super::scopes;
 
 pub(super) trait Evaluator {
-    /// Returns whether a name in a quota is about objects of this kind.
+    /// Returns `true` if a name in a quota limits objects of this kind.
     fn matches(name: &str) -> bool;
 
     fn usage(&self, now: Timestamp) -> ResourceList;
 
-    /// Returns whether the object is in a scope; most kinds are in none.
+    /// Returns `true` if the object is in a scope. Objects of most kinds are in none.
     fn is_in(&self, _scope: &ScopedResourceSelectorRequirement) -> bool {
         false
     }
@@ -51,7 +51,7 @@ pub(super) fn one() -> Quantity {
     Quantity::from_int(1)
 }
 
-/// Returns a resource list of the API.
+/// Converts a resource list of the API. Invalid quantities are left out.
 pub(super) fn amounts(list: Option<&BTreeMap<String, Written>>) -> ResourceList {
     let list = list.into_iter().flatten();
     list.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()

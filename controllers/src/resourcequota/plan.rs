@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::evaluators::amounts;
 
-/// The status as it should be; None if it is so. What could not be counted stays as it was.
+/// Returns the status that the quota should have, or `None` if it has that status. The usage of a
+/// resource that could not be counted is kept.
 pub(super) fn status(quota: &ResourceQuota, found: &ResourceList) -> Option<ResourceQuotaStatus> {
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone()).unwrap_or_default();
     let old = quota.status.clone().unwrap_or_default();

@@ -1,13 +1,13 @@
-//! Scopes: which objects a quota is_affected.
+//! Scopes, which restrict the objects that a quota counts.
 
 use k8s_openapi::api::core::v1::{ResourceQuotaSpec, ScopedResourceSelectorRequirement};
 
-/// Whether a quota is_affected everything.
+/// Returns `true` if a quota has no scopes, and so counts all objects.
 pub(super) fn are_none(spec: &ResourceQuotaSpec) -> bool {
     all(spec, |_| false)
 }
 
-/// Whether an object is in all scopes of a quota.
+/// Returns `true` if an object is in all scopes of a quota.
 pub(super) fn all(
     spec: &ResourceQuotaSpec,
     is_in: impl Fn(&ScopedResourceSelectorRequirement) -> bool,
@@ -21,7 +21,8 @@ pub(super) fn all(
     plain.chain(selected.cloned()).all(|scope| is_in(&scope))
 }
 
-/// Whether one of the names is selected. Where there is none, that may be selected too.
+/// Returns `true` if a scope selects one of these names. An empty or absent name does not count as
+/// one; `DoesNotExist` and `NotIn` also select an object without any name.
 pub(super) fn selects(scope: &ScopedResourceSelectorRequirement, names: &[Option<&str>]) -> bool {
     let listed = |name: &str| scope.values.iter().flatten().any(|value| value == name);
     let mut present = names.iter().flatten().filter(|name| !name.is_empty()).peekable();

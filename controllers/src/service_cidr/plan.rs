@@ -1,4 +1,4 @@
-//! Whether addresses need a ServiceCIDR. Pure.
+//! The decision whether addresses need a ServiceCIDR. Pure.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ fn blocks_of(block: &ServiceCIDR) -> Vec<Block> {
     blocks.filter_map(|text| Block::parse(text)).collect()
 }
 
-/// Returns whether a terminating ServiceCIDR must be kept, because it alone contains an address.
+/// Returns `true` if a terminating ServiceCIDR must be kept, since no other one contains one of the
+/// addresses.
 ///
 /// - `addresses`: the names of the IPAddresses of Services
 pub fn is_needed<'a>(

@@ -17,7 +17,8 @@ pub fn identity(endpoint: &Endpoint) -> Identity {
     (endpoint.addresses.clone(), endpoint.hostname.clone(), target)
 }
 
-/// Whether endpoints of the same identity are equal. Hints are not compared: they are set afterwards.
+/// Returns `true` if two endpoints of the same identity are equal. Hints are not compared, since
+/// they are set afterwards.
 pub fn is_same(a: &Endpoint, b: &Endpoint) -> bool {
     let uid = |endpoint: &Endpoint| endpoint.target_ref.as_ref().and_then(|target| target.uid.clone());
     a.node_name == b.node_name && a.zone == b.zone && a.conditions == b.conditions && uid(a) == uid(b)

@@ -17,16 +17,16 @@ pub fn addresses(pod: &Pod) -> Vec<IpAddr> {
     ips.into_iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// Returns whether a pod is an endpoint of the Services that select it, ready or not.
+/// Returns `true` if a pod is an endpoint of the Services that select it, ready or not.
 ///
-/// - `with_terminating`: whether a terminating pod is an endpoint
+/// - `with_terminating`: whether terminating pods are endpoints
 pub fn is_endpoint(pod: &Pod, with_terminating: bool) -> bool {
     let is_over = matches!(phase(pod), "Succeeded" | "Failed");
     let is_terminating = pod.metadata.deletion_timestamp.is_some();
     !is_over && !addresses(pod).is_empty() && (with_terminating || !is_terminating)
 }
 
-/// Returns the name of a pod in the domain of a Service.
+/// Returns the hostname of a pod in the DNS domain of a Service, if it has one there.
 pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let is_in_domain = spec.subdomain.is_some() && spec.subdomain == service.metadata.name;
@@ -34,7 +34,7 @@ pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
     spec.hostname.clone().filter(|name| !name.is_empty() && is_in_domain && is_same_namespace)
 }
 
-/// Returns the reference from an endpoint to its pod.
+/// Returns a reference to a pod for its endpoint.
 pub fn target_ref(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
@@ -45,8 +45,8 @@ pub fn target_ref(pod: &Pod) -> ObjectReference {
     }
 }
 
-/// Returns the port of a pod that a port of a Service leads to. None: the pod has no port of that
-/// name.
+/// Returns the port of a pod to which a port of a Service leads, or `None` if the pod has no port
+/// of that name.
 pub fn find_port(pod: &Pod, port: &ServicePort) -> Option<i32> {
     let name = match &port.target_port {
         None => return Some(port.port),

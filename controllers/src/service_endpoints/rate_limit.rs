@@ -36,7 +36,8 @@ impl RateLimit {
         RateLimit { clock, buckets: Mutex::default() }
     }
 
-    /// Returns the time until the endpoints of a Service may be written; None if they may be now.
+    /// Returns the time until the endpoints of a Service may be written, or `None` if they may be
+    /// written now.
     pub fn delay(&self, service: &NamespacedName) -> Option<Duration> {
         // Under a manual clock the bucket gets no tokens, and no wait would end.
         if self.clock.skips(&ENDPOINTS_RATE) {

@@ -9,20 +9,20 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 
 type Labels = BTreeMap<String, String>;
 
-/// Returns the selector of a Service. None: its endpoints are not those of pods.
+/// Returns the selector of a Service, or `None` if its endpoints do not come from pods.
 pub fn selector(service: &Service) -> Option<&Labels> {
     let spec = service.spec.as_ref()?;
     let selector = spec.selector.as_ref().filter(|selector| !selector.is_empty());
     selector.filter(|_| spec.type_.as_deref() != Some("ExternalName"))
 }
 
-/// Returns whether a Service selects pods of these labels.
+/// Returns `true` if a Service selects pods with these labels.
 fn selects(service: &Service, labels: &Labels) -> bool {
     selector(service)
         .is_some_and(|selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
 }
 
-/// Returns whether a Service has no address of its own.
+/// Returns `true` if a Service has no cluster IP.
 pub fn is_headless(service: &Service) -> bool {
     let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref());
     matches!(address, None | Some("" | "None"))
@@ -36,7 +36,7 @@ pub fn pods_of(service: &Service, pods: &Cache<Pod>) -> Vec<Arc<Pod>> {
     pods
 }
 
-/// Returns the Services whose endpoints may change with a pod.
+/// Returns the Services whose endpoints may be affected by a change of a pod.
 pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<NamespacedName> {
     let namespace = change.name().map(|name| name.namespace).unwrap_or_default();
     let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
@@ -59,13 +59,13 @@ pub fn services_of(change: &Change<Pod>, services: &Cache<Service>) -> Vec<Names
     }
 }
 
-/// Returns the properties of a pod that its endpoint depends on.
+/// Returns the properties of a pod on which its endpoint depends.
 fn endpoint(pod: &Pod) -> impl PartialEq + use<> {
     let ips = pod.status.as_ref().and_then(|status| status.pod_ips.clone());
     (pod.metadata.deletion_timestamp.is_some(), is_ready(pod), ips)
 }
 
-/// Returns the properties of a pod that its Services and its DNS name depend on.
+/// Returns the properties of a pod on which its Services and its DNS name depend.
 fn naming(pod: &Pod) -> impl PartialEq + use<> {
     let name = pod.spec.as_ref().map(|spec| (spec.hostname.clone(), spec.subdomain.clone()));
     (pod.metadata.labels.clone(), name)

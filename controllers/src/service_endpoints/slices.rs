@@ -32,7 +32,7 @@ pub fn label<'a>(slice: &'a EndpointSlice, key: &str) -> Option<&'a str> {
     slice.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Returns the slices of a Service with a given manager that are not terminating.
+/// Returns the slices of a Service that have this manager and are not terminating.
 pub fn slices_of(
     service: &NamespacedName,
     manager: &str,
@@ -45,8 +45,8 @@ pub fn slices_of(
     slices
 }
 
-/// Returns the Services of a manager's slices that were changed or deleted, or that changed to
-/// another Service or manager.
+/// Returns the Services affected by a write of another client to a manager's slice, before and
+/// after it.
 pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<NamespacedName> {
     let service = |slice: &EndpointSlice| {
         let name = label(slice, SERVICE_NAME).filter(|_| label(slice, MANAGED_BY) == Some(manager))?;
@@ -62,7 +62,7 @@ pub fn foreign_changes(change: &Change<EndpointSlice>, manager: &str) -> Vec<Nam
 /// Identifies a set of ports, independent of their order.
 pub type PortKey = Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)>;
 
-/// Returns the key of the ports of a slice.
+/// Returns a key that is equal for equal sets of ports.
 pub fn port_key(ports: &[EndpointPort]) -> PortKey {
     let key = |port: &EndpointPort| {
         (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
@@ -81,7 +81,7 @@ pub struct SliceChanges {
 }
 
 impl SliceChanges {
-    /// Returns the number of slices that are written.
+    /// Returns the number of slices to create, update and delete.
     pub fn len(&self) -> usize {
         self.create.len() + self.update.len() + self.delete.len()
     }

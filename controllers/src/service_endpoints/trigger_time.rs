@@ -24,9 +24,9 @@ struct ObservedTimes {
 }
 
 impl TriggerTimeTracker {
-    /// Returns the earliest time that is newer than the last observed ones: the creation of the
-    /// Service, or the last change of a pod's readiness. For a Service that is observed for the
-    /// first time, its creation; None if nothing is newer.
+    /// Records the creation of the Service and the last change of each pod's readiness. Returns the
+    /// earliest of these times that is newer than at the last call, or `None` if none is. At the
+    /// first call for a Service it returns the creation time.
     pub fn observe(&self, name: &NamespacedName, service: &Service, pods: &[Arc<Pod>]) -> Option<Timestamp> {
         let created = service.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let times = pods.iter().filter_map(|pod| Some((pod.metadata.name.clone()?, ready_changed(pod)?)));
@@ -56,7 +56,7 @@ fn ready_changed(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Returns a time as in the annotation.
+/// Formats a time as in the annotation.
 pub fn format(time: Timestamp) -> String {
     time.to_string()
 }

@@ -69,7 +69,7 @@ impl Controller for ServiceAccountController {
     }
 }
 
-/// Whether a namespace takes new objects.
+/// Returns `true` if objects can be created in a namespace.
 fn is_active(namespace: &Namespace) -> bool {
     let phase = namespace.status.as_ref().and_then(|s| s.phase.as_deref());
     namespace.metadata.deletion_timestamp.is_none() && phase != Some("Terminating")

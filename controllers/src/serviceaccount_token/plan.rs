@@ -14,7 +14,7 @@ const TOKEN: &str = "token";
 const CERTIFICATES: &str = "ca.crt";
 const NAMESPACE: &str = "namespace";
 
-/// Returns whether a secret is a token secret of an account.
+/// Returns `true` if a Secret is a token Secret of an account.
 pub fn is_token(secret: &Secret, account: &str) -> bool {
     let annotations = secret.metadata.annotations.as_ref();
     secret.type_.as_deref() == Some(TYPE)
@@ -23,8 +23,8 @@ pub fn is_token(secret: &Secret, account: &str) -> bool {
             .is_some_and(|name| name == account)
 }
 
-/// Returns the secret with all required content; None if it is complete, or no signature is
-/// available.
+/// Returns the Secret with its missing content. Returns `None` if the content is complete, or if
+/// the token cannot be signed.
 pub fn fill(
     secret: &Secret,
     account: &ServiceAccount,
@@ -69,7 +69,7 @@ fn claims(secret: &Secret, account: &ServiceAccount) -> Value {
     })
 }
 
-/// Returns the account without its reference to a secret; None if it has none.
+/// Returns the account without its reference to a Secret, or `None` if it has no such reference.
 pub fn without_reference(account: &ServiceAccount, secret: &str) -> Option<ServiceAccount> {
     let mut without = account.clone();
     let references = without.secrets.as_mut()?;

@@ -14,8 +14,8 @@ pub(super) const POD_NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 const REVISION_LABEL: &str = "controller-revision-hash";
 
-/// Returns the name of the set that a pod's name refers to, and its ordinal; the ordinal is None if
-/// it is out of range.
+/// Returns the name of the set to which a pod's name refers, and the pod's ordinal. The ordinal is
+/// `None` if it is out of range.
 pub(super) fn parent_and_ordinal(pod: &str) -> Option<(&str, Option<i32>)> {
     let (parent, ordinal) = pod.rsplit_once('-')?;
     let is_number = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
@@ -44,7 +44,7 @@ pub(super) fn replicas(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// Returns the name of the revision that a pod is of.
+/// Returns the name of a pod's revision.
 pub(super) fn revision(pod: &Pod) -> &str {
     pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)).map_or("", String::as_str)
 }
@@ -66,8 +66,8 @@ fn name_of(meta: &ObjectMeta) -> &str {
     meta.name.as_deref().unwrap_or_default()
 }
 
-/// Returns whether a name is that of a set's pod of this ordinal. It allocates no string for the
-/// comparison, since a plan checks all pods.
+/// Returns `true` if a name is that of the set's pod with this ordinal. It allocates no string for
+/// the comparison, since a plan checks all pods.
 fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     let digits = name.strip_prefix(name_of(&set.metadata)).and_then(|rest| rest.strip_prefix('-'));
     digits.is_some_and(|digits| {
@@ -77,7 +77,7 @@ fn is_pod_name(name: &str, set: &StatefulSet, ordinal: i32) -> bool {
     })
 }
 
-/// Returns the same of a claim.
+/// Returns `true` if a name is that of the claim of the set's pod with this ordinal.
 fn is_claim_name(name: &str, set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i32) -> bool {
     let pod = name.strip_prefix(name_of(&template.metadata)).and_then(|rest| rest.strip_prefix('-'));
     pod.is_some_and(|pod| is_pod_name(pod, set, ordinal))
@@ -102,7 +102,7 @@ pub(super) fn claims(
     })
 }
 
-/// Returns a pod that does not exist yet, as far as a plan has to know it: its name and its
+/// Returns a pod that does not exist yet, with the properties that a plan needs: its name and its
 /// revision.
 pub(super) fn placeholder(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let labels = [(REVISION_LABEL.to_owned(), revision.to_owned())];
@@ -119,7 +119,7 @@ fn pod_name(set: &StatefulSet, ordinal: i32) -> String {
     format!("{}-{ordinal}", name_of(&set.metadata))
 }
 
-/// Returns a missing pod, as it is to be created.
+/// Returns a missing pod as it is to be created.
 pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, revision: &str) -> Pod {
     let mut pod = pods::from_template(template, set);
     let name = pod_name(set, ordinal);
@@ -133,8 +133,8 @@ pub(super) fn pod(set: &StatefulSet, ordinal: i32, template: &PodTemplateSpec, r
     pod
 }
 
-/// Returns the pod with the right identity, if it differs. The API rejects changes of immutable
-/// fields.
+/// Returns the pod with the right identity, or `None` if it has that identity. The API rejects
+/// changes of immutable fields.
 pub(super) fn repaired(set: &StatefulSet, pod: &Pod) -> Option<Pod> {
     let ordinal = ordinal(pod)?;
     let name = name_of(&pod.metadata);
@@ -171,7 +171,7 @@ fn volumes(set: &StatefulSet, ordinal: i32) -> impl Iterator<Item = Volume> {
     })
 }
 
-/// Returns whether its volumes are its claims.
+/// Returns `true` if the volumes of a pod refer to its claims.
 pub(super) fn has_volumes(set: &StatefulSet, pod: &Pod) -> bool {
     let there = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     ordinal(pod).is_some_and(|ordinal| {

@@ -48,8 +48,9 @@ use executor::Executor;
 use metrics::{Delays, Gauges};
 use plan::{Gates, Observed, Revision, plan};
 
-/// When a set is reconciled after the deletion of a claim that it may have waited for. kube-controller-manager waits for another
-/// event, so that clients observe for a moment that the claim is deleted.
+/// The delay until a set is reconciled after the deletion of a claim for which it may have waited.
+/// kube-controller-manager waits for another event, so that clients observe for a moment that the
+/// claim is deleted.
 const AFTER_A_CLAIM: Duration = Duration::from_secs(2);
 
 pub struct StatefulSetController {
@@ -209,8 +210,8 @@ impl StatefulSetController {
         Ok(Some(revision))
     }
 
-    /// Whether a revision that differs is the same template without defaults that the API server has since learned: the server is
-    /// asked by a dry run.
+    /// Returns `true` if a revision differs from the template only in defaults that the API server
+    /// has introduced since. It asks the server by a dry run.
     async fn is_semantically_equal(
         &self,
         set: &StatefulSet,

@@ -53,7 +53,8 @@ enum Owner {
 /// The change of a claim's owners.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OwnerUpdate {
-    /// Whether another object controls the claim, against the policy.
+    /// Whether another object controls the claim although the policy requires the set or the pod as
+    /// its owner.
     pub has_conflicting_controller: bool,
     /// The claim as it should be, if it is not.
     pub change: Option<Box<PersistentVolumeClaim>>,
@@ -79,23 +80,25 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Returns whether a reference is to an object of that name, whichever.
+    /// Returns `true` if a reference is to an object of this kind and name, with any uid.
     fn is_namesake(self, owner: &OwnerReference) -> bool {
         self.name == owner.name && self.kind == owner.kind && self.api_version == owner.api_version
     }
 
-    /// Returns whether a reference is to this very object.
+    /// Returns `true` if a reference is to this object, by its uid.
     fn is(self, owner: &OwnerReference) -> bool {
         self.uid == owner.uid
     }
 
-    /// Returns whether there is a reference to another object of the same name.
+    /// Returns `true` if one of the references is to another object of the same kind and name.
     fn is_later_than(self, refs: &[OwnerReference]) -> bool {
         refs.iter().find(|owner| self.is_namesake(owner)).is_some_and(|owner| !self.is(owner))
     }
 }
 
-/// Returns the change of a claim's owners. `pod` is the pod of the claim, which may not exist yet.
+/// Returns the change of a claim's owners.
+///
+/// - `pod`: the pod of the claim, which may not exist yet
 pub(super) fn owner_update(
     claim: &PersistentVolumeClaim,
     set: &StatefulSet,
@@ -136,8 +139,8 @@ pub(super) fn owner_update(
     OwnerUpdate { has_conflicting_controller, change: Some(changed) }
 }
 
-/// Returns whether a claim is owned by an earlier pod of the name, so that a new pod has to wait
-/// for a new claim.
+/// Returns `true` if a claim is owned by an earlier pod of the same name. A new pod then has to
+/// wait for a new claim.
 pub(super) fn blocks(claim: &PersistentVolumeClaim, set: &StatefulSet, pod: &Pod) -> bool {
     let refs = claim.metadata.owner_references.as_deref().unwrap_or_default();
     Policy::of(set).deletes_when_scaled && Candidate::of(pod).is_later_than(refs)

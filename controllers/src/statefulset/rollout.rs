@@ -21,13 +21,16 @@ fn rolling(set: &StatefulSet) -> Option<&RollingUpdateStatefulSetStrategy> {
     set.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref()
 }
 
-/// Returns the number of the lowest ordinals that are left at the revision that they have.
+/// Returns the partition: the number of pods, from the lowest ordinal on, that an update does not
+/// delete.
 pub(super) fn partition(set: &StatefulSet) -> usize {
     usize::try_from(rolling(set).and_then(|rolling| rolling.partition).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Returns whether a missing pod is created of the current revision. `index` counts from the first
-/// ordinal.
+/// Returns `true` if a missing pod is created with the current revision, and `false` if it gets the
+/// update revision.
+///
+/// - `index`: the position of the pod, counted from the first ordinal
 pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     let current = set.status.as_ref().and_then(|status| status.current_replicas).unwrap_or(0);
     match rolling(set) {
@@ -36,17 +39,19 @@ pub(super) fn is_below_partition(set: &StatefulSet, index: usize) -> bool {
     }
 }
 
-/// Returns the number of pods that an update may keep unavailable, with the gate
-/// MaxUnavailableStatefulSet.
+/// Returns the number of pods that may be unavailable during an update, if the gate
+/// MaxUnavailableStatefulSet is on.
 pub(super) fn max_unavailable(set: &StatefulSet) -> i32 {
     let most = rolling(set).and_then(|rolling| rolling.max_unavailable.as_ref());
     let number = most.and_then(|most| scaled_value(most, replicas(set), Round::Down));
     number.unwrap_or(1).max(1)
 }
 
-/// Returns the pods to delete, from the highest ordinal down. `free` is their largest number, with
-/// the gate MaxUnavailableStatefulSet. If it is None there is at most one, and none while an
-/// updated pod is unavailable. `replicas` are those above the partition, in order.
+/// Returns the pods to delete, from the highest ordinal down.
+///
+/// - `replicas`: the pods above the partition, in the order of their ordinals
+/// - `free`: the largest number of pods to delete, if the gate MaxUnavailableStatefulSet is on.
+///   `None` deletes one pod, and none while an updated pod is unavailable.
 pub(super) fn outdated(
     set: &StatefulSet,
     replicas: &[Arc<Pod>],

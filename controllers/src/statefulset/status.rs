@@ -63,7 +63,8 @@ pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> Stat
     status
 }
 
-/// Whether a status has changed. A change of the collision count alone is not written.
+/// Returns `true` if a status has to be written. A change of the collision count alone is not
+/// written.
 pub(super) fn has_changed(set: &StatefulSet, status: &StatefulSetStatus) -> bool {
     fn reported(status: &StatefulSetStatus) -> ([i32; 5], [&str; 2]) {
         let counts = [

@@ -1,4 +1,5 @@
-//! Whether and when a pod is evicted. Pure: from the pod, its node, what was decided before, and the time.
+//! The decision whether and when a pod is evicted. Pure: it depends on the pod, its node, the
+//! earlier decision and the time.
 
 use coracle_kinds::pods;
 use coracle_kinds::taints::{Tolerated, no_execute_taints, tolerated_for};
@@ -8,13 +9,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 /// The eviction of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Of the pod.
+    /// The uid of the pod.
     pub uid: String,
-    /// When the taints were observed.
+    /// The time at which the taints were observed.
     pub since: Timestamp,
-    /// When the pod is deleted.
+    /// The time at which the pod is deleted.
     pub due: Timestamp,
-    /// Whether it was.
+    /// Whether the pod was deleted.
     pub is_done: bool,
 }
 
@@ -30,7 +31,7 @@ pub enum Step {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether an eviction that was due later is called off.
+    /// Whether an earlier eviction that is not due yet is cancelled.
     pub is_cancelled: bool,
     pub step: Step,
 }

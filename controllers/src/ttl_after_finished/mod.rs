@@ -88,7 +88,8 @@ impl TtlAfterFinishedController {
     }
 }
 
-/// When a Job is to be deleted; None: not at all, or it is terminating already.
+/// Returns the time at which a Job is to be deleted. Returns `None` if it is not to be deleted, or
+/// is terminating already.
 fn expires_at(job: &Job) -> Option<Timestamp> {
     let ttl = job.spec.as_ref()?.ttl_seconds_after_finished?;
     let since = finished(job)?.last_transition_time.as_ref()?.0;

@@ -98,7 +98,8 @@ impl VolumeAttributesClassProtectionController {
         Ok(is_used)
     }
 
-    /// Whether any object that the server has is such, page by page.
+    /// Returns `true` if any object on the server satisfies a predicate. It reads them page by
+    /// page.
     async fn any_live<K: Cached>(&self, is_such: impl Fn(&K) -> bool) -> Result<bool, Error> {
         const PAGE: u32 = 500;
         let api = Api::<K>::all(self.reader.clone());

@@ -9,7 +9,7 @@ pub enum Round {
     Down,
 }
 
-/// Returns the number, or the percentage of `total`. None: a text that is no percentage.
+/// Returns the number, or the percentage of `total`. Returns `None` if a text is not a percentage.
 ///
 /// Source: apimachinery's `GetScaledValueFromIntOrPercent`.
 pub fn scaled_value(value: &IntOrString, total: i32, round: Round) -> Option<i32> {

@@ -6,9 +6,9 @@ use coracle_controller_runtime::cache::{Cache, Cached, Change, NamespacedName};
 use coracle_object_meta::controller_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-/// Returns the owners to reconcile after a change of a dependent: its present and former
-/// controller; or, if it has no controller, all that could adopt it, if it is new or its labels or
-/// its controller have changed.
+/// Returns the owners to reconcile after a change of a dependent. These are its present and former
+/// controllers. If it has no controller now, and is new or its labels or its controller have
+/// changed, these are also all owners that could adopt it.
 ///
 /// - `selects`: whether the selector of an owner matches the labels of the dependent
 pub fn owners_of<O: Cached, K: Cached>(
@@ -32,14 +32,14 @@ pub fn owners_of<O: Cached, K: Cached>(
     concerned
 }
 
-/// Returns the owner of kind `O` that controls an object.
+/// Returns the object of kind `O` that controls a dependent.
 pub fn controlling_owner<O: Cached>(dependent: &ObjectMeta, owners: &Cache<O>) -> Option<Arc<O>> {
     let controller = controller_of(dependent)?;
     referred_owner(controller, dependent.namespace.as_deref().unwrap_or_default(), owners)
 }
 
-/// Returns the object of kind `O` that a reference means, and no other one of its name. The group
-/// is not compared, as in kube-controller-manager.
+/// Returns the object of kind `O` to which a reference refers, by name and uid. The group is not
+/// compared, as in kube-controller-manager.
 pub fn referred_owner<O: Cached>(
     reference: &OwnerReference,
     namespace: &str,

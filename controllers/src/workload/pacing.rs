@@ -16,8 +16,8 @@ const MAX_PENDING: usize = 250;
 
 /// Returns the number of pods that an owner may create now.
 ///
-/// - `wanted`: how many pods it is to have in all
-/// - `owned`: its pods
+/// - `wanted`: the number of pods that it should have
+/// - `owned`: the pods that it has
 pub fn allowed_creations(wanted: usize, owned: &[impl Borrow<Pod>]) -> usize {
     if wanted <= MAX_UNPACED {
         return wanted;

@@ -81,7 +81,8 @@ fn node(pod: &Pod) -> &str {
     pods::node(pod).unwrap_or_default()
 }
 
-/// Returns a number as the API server accepts it: without a plus sign and without leading zeros.
+/// Returns the deletion cost of a pod, or 0 if it is not valid. As in the API server, a number with
+/// a plus sign or leading zeros is not valid.
 fn deletion_cost(pod: &Pod) -> i32 {
     let text = annotation(&pod.metadata, DELETION_COST).unwrap_or_default();
     let digits = text.strip_prefix('-').unwrap_or(text);
@@ -89,7 +90,7 @@ fn deletion_cost(pod: &Pod) -> i32 {
     text.parse().ok().filter(|_| is_canonical).unwrap_or(0)
 }
 
-/// Returns the most restarts of a container, then of a sidecar.
+/// Returns the highest number of restarts among the containers, and that among the sidecars.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let most = |statuses: &[&ContainerStatus]| statuses.iter().map(|s| s.restart_count).max().unwrap_or(0);
     let Some(status) = &pod.status else { return (0, 0) };
@@ -132,7 +133,7 @@ mod tests {
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 
-    /// Returns a pod that runs and is ready on a node, with changes.
+    /// Returns a pod that is running and ready on a node, with changes.
     fn pod(name: &str, changes: Value) -> Arc<Pod> {
         let mut pod = json!({
             "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -23,15 +23,15 @@ pub trait ReplicaOwner: Cached + Serialize + Resource<Scope = NamespaceResourceS
 
     /// Returns the desired number of pods.
     fn replicas(&self) -> i32;
-    /// Returns the number of seconds for which a pod must be ready until it is available.
+    /// Returns the number of seconds for which a pod must be ready before it counts as available.
     fn min_ready_seconds(&self) -> i32;
-    /// Returns the selector of the pods to adopt; None if it is invalid.
+    /// Returns the selector of the pods to adopt, or `None` if it is invalid.
     fn label_selector(&self) -> Option<LabelSelector>;
     /// Returns the template of the pods.
     fn template(&self) -> Option<&PodTemplateSpec>;
     /// Returns the stored status.
     fn status(&self) -> ReplicaSetStatus;
-    /// Returns the object with another status.
+    /// Returns the object with this status.
     fn with_status(&self, status: ReplicaSetStatus) -> Self;
 }
 

@@ -7,7 +7,7 @@ use coracle_kinds::storage::{BIND_COMPLETED, BOUND_BY_CONTROLLER, ClaimExt, Volu
 use coracle_object_meta::{annotation, remove_annotation, set_annotation};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-/// Returns the volume with a reference to the claim; None if it has it.
+/// Returns the volume with a reference to the claim, or `None` if it has that reference.
 pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<PersistentVolume> {
     let is_meant = volume.is_bound_to(claim);
     let refers = is_meant && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid);
@@ -26,12 +26,13 @@ pub fn volume_to_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim)
     Some(volume)
 }
 
-/// Returns the volume in a phase; None if it is in it.
+/// Returns the volume in a phase, or `None` if it is in that phase.
 pub fn volume_phase(volume: &PersistentVolume, phase: &str, message: &str) -> Option<PersistentVolume> {
     (volume.phase() != phase).then(|| volume.with_phase(phase, message))
 }
 
-/// Returns the claim with the name of the volume, marked as bound; None if it is so.
+/// Returns the claim with the name of the volume and the mark of a complete binding, or `None` if
+/// it has both.
 pub fn claim_to_volume(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -53,8 +54,8 @@ pub fn claim_to_volume(
 /// The annotation of a volume that is being expanded with its former capacity.
 const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 
-/// Returns the status of a claim in a phase, with the fields copied from the volume; None if
-/// nothing changes.
+/// Returns the claim with a phase and with the fields of its status that are copied from the
+/// volume, or `None` if nothing changes.
 pub fn claim_phase(
     claim: &PersistentVolumeClaim,
     phase: &str,
@@ -92,8 +93,8 @@ pub fn claim_phase(
     (changed.status != claim.status).then_some(changed)
 }
 
-/// Returns the volume without its claim: without the reference if the controller set it, otherwise
-/// without the uid in it.
+/// Returns the volume without its claim. The whole reference is removed if the controller set it,
+/// otherwise only its uid.
 pub fn unbound(volume: &PersistentVolume) -> PersistentVolume {
     let mut volume = volume.clone();
     let by_controller = remove_annotation(&mut volume.metadata, BOUND_BY_CONTROLLER);

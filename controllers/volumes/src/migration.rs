@@ -24,13 +24,13 @@ const MIGRATED: [(&str, &str); 7] = [
 /// The plugins that CSI drivers have taken over in the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Migration {
-    /// Whether `kubernetes.io/host-path` is done by our driver: a gate of ours, to be turned on and
-    /// off over the same data.
+    /// Whether Coracle's CSI driver handles the plugin `kubernetes.io/host-path`. It is a feature
+    /// gate of Coracle's own, which can be turned on and off with the same data.
     pub host_path: bool,
 }
 
 impl Migration {
-    /// Returns the plugins that were migrated, in the order of their names.
+    /// Returns the names of the migrated plugins, sorted.
     pub fn plugins(self) -> Vec<&'static str> {
         let ours = self.host_path.then_some(HOST_PATH);
         let mut plugins: Vec<_> = MIGRATED.iter().map(|(name, _)| *name).chain(ours).collect();
@@ -38,7 +38,7 @@ impl Migration {
         plugins
     }
 
-    /// Returns the driver that a plugin was migrated to.
+    /// Returns the CSI driver to which a plugin was migrated.
     pub fn driver(self, plugin: &str) -> Option<&'static str> {
         if self.host_path && plugin == HOST_PATH {
             return Some(CSI_DRIVER);

@@ -7,7 +7,7 @@ use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::core::{Selector, SelectorExt};
 
-/// Why a volume that a claim names cannot be its volume: the message of the event.
+/// Returns the message of the event if a volume that a claim names cannot be bound to it.
 pub fn mismatch(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Option<String> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let too_small = volume.capacity().is_none_or(|capacity| capacity < claim.requested());

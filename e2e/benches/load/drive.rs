@@ -35,7 +35,7 @@ impl Request {
         Request { method, path, content_type: None, body: None }
     }
 
-    /// Returns a patch in the format of a media type.
+    /// Returns a PATCH request with this media type.
     pub fn patch(content_type: &'static str, path: String, body: String) -> Request {
         let request = Request::new("PATCH", path).body(body.into());
         Request { content_type: Some(content_type), ..request }

@@ -273,7 +273,7 @@ async fn read(endpoint: &Endpoint, path: &str) -> Result<(Duration, usize)> {
     Ok((began.elapsed(), bytes))
 }
 
-/// Returns the median time of five reads.
+/// Returns the median duration of five reads.
 async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -283,7 +283,7 @@ async fn median(endpoint: &Endpoint, path: &str) -> Result<Duration> {
     times.get(2).copied().context("no times")
 }
 
-/// Returns the megabytes that a directory's files take.
+/// Returns the size of the files below a directory on disk, in megabytes.
 fn disk_usage(directory: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let mut blocks = 0;

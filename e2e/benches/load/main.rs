@@ -92,7 +92,7 @@ async fn requests() -> Result<()> {
     Ok(())
 }
 
-/// Returns the ids of the processes of the other server, and of its store.
+/// Returns the process ids of the peer server and its store, from the variable `PEER_PROCESSES`.
 fn peer_processes() -> Result<Vec<u32>> {
     let ids = std::env::var("PEER_PROCESSES").unwrap_or_default();
     let ids = ids.split(',').filter(|id| !id.is_empty()).map(|id| Ok(id.parse()?));
@@ -120,7 +120,8 @@ fn table(own: &[Row], peer: Option<&[Row]>) {
     }
 }
 
-/// Returns the milliseconds from exec until the server is ready, and its resident megabytes then.
+/// Returns the median time from exec until the server is ready, in milliseconds, and its resident
+/// memory then, in megabytes.
 async fn starting() -> Result<(f64, f64)> {
     // The first start may build the binary.
     drop(cluster().durable().start().await?);

@@ -96,13 +96,13 @@ fn apply(
     Some(applied)
 }
 
-/// Returns whether a field exists at each of the owned paths. An object that was owned while it was
-/// empty may have members since.
+/// Returns `true` if a field exists at each of the owned paths. An object that was owned while it
+/// was empty may have members since.
 fn covers(there: &FieldPathSet, owned: &FieldPathSet) -> bool {
     owned.children().all(|(element, inner)| there.child(element).is_some_and(|there| covers(there, inner)))
 }
 
-/// Returns the object as it would be stored.
+/// Returns the object as it would be stored, or `None` if it is not valid.
 fn decoded(object: &Value, type_ref: &TypeRef) -> Option<Value> {
     let decoded = match type_ref {
         TypeRef::Struct(id) => json::normalize(object, *id),

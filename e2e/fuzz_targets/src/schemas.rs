@@ -19,7 +19,8 @@ pub fn crd_schema(data: &[u8]) -> bool {
     let mut errors = Errors::new();
     custom_resource_schema::validate(&Field::root(&document), true, &mut errors);
     if !errors.is_empty() {
-        // Schemas of before a rule are still served: what is no structural schema must be none quietly.
+        // Schemas from before a rule are still served. An invalid one must be refused without a
+        // panic.
         drop(StructuralSchema::read(document));
         return false;
     }

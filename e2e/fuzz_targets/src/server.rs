@@ -20,7 +20,7 @@ pub struct Server {
     pub api: Api,
 }
 
-/// Returns the server, started at the first call.
+/// Returns the server, which is started by the first call.
 pub fn server() -> &'static Server {
     static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
     &SERVER
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// Returns the response to a request.
+    /// Sends a request and returns the response.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Body> {
         self.api.clone().oneshot(request.map(Full::new)).await.expect("infallible")
     }
@@ -75,7 +75,7 @@ fn widgets() -> Vec<coracle_apimachinery::resource_info::ResourceInfo> {
     kind.resources(vec![version.stored()]).expect("a structural schema")
 }
 
-/// Returns the objects in addition to those of every server.
+/// Returns the objects that this server has in addition to those of every server.
 fn objects() -> Vec<(&'static str, Value)> {
     let named = |api_version: &str, kind: &str, name: &str, mut rest: Value| {
         rest["apiVersion"] = api_version.into();

@@ -10,7 +10,7 @@ use super::requests::{HostileRequest, JSON, NAMESPACE, config_map, json_body};
 const GROUP: &str = "attacks.example.com";
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// The name of a policy, which it is for ConfigMaps of, and its expression.
+/// The name of a policy and its expression. The policy applies to the ConfigMap with the same name.
 type Policy = (&'static str, String);
 
 fn policies() -> [Policy; 4] {

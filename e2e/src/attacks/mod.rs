@@ -68,9 +68,9 @@ pub fn all(unprivileged: &Endpoint, developer: &Endpoint) -> Vec<(&'static str, 
     all
 }
 
-/// Returns the runtime of the attacks. Its threads have the lowest priority, so that they use only
-/// the processor time that the server and its other clients leave: real attackers have machines of
-/// their own.
+/// Creates the runtime of the attacks. Its threads have the lowest priority, and so use only the
+/// processor time that the server and its other clients leave. Real attackers have their own
+/// machines.
 pub fn runtime() -> std::io::Result<Runtime> {
     // Applies to the calling thread only on Linux. Without the lower priority the figures are
     // worse, not wrong.
@@ -95,7 +95,7 @@ async fn silent_connections(endpoint: Endpoint) {
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Returns the head of a request over HTTP/1.1.
+/// Returns the head of an HTTP/1.1 request.
 fn head(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> String {
     let token = endpoint.authorization().and_then(|value| value.to_str().ok()).unwrap_or_default();
     format!("{method} {path} HTTP/1.1\r\nhost: attacked\r\nauthorization: {token}\r\n{more}\r\n")
@@ -223,7 +223,7 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// Returns a selector with the largest permitted number of requirements. Every object meets all but
+/// Returns lists with the longest permitted selector. Every object meets all its requirements but
 /// the last one.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();

@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl History {
-    /// Returns an empty history whose times and values follow those of this one.
+    /// Returns an empty history, whose times and values continue those of this one.
     pub fn next(&self) -> History {
         History { clock: self.clock.clone(), values: self.values.clone(), records: Arc::default() }
     }
@@ -62,18 +62,18 @@ impl History {
         }
     }
 
-    /// Returns the next number of the history's clock.
+    /// Returns the next time of the history's clock, which counts calls.
     pub fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Returns the operations by object.
+    /// Returns the operations on each object.
     pub fn operations(&self) -> BTreeMap<String, Vec<Operation>> {
         let records = self.lock();
         records.operations.iter().map(|(key, list)| (key.clone(), list.clone())).collect()
     }
 
-    /// Returns the revisions of all acknowledged creations and updates, in no order.
+    /// Returns the revisions of all acknowledged creations and updates, in any order.
     pub fn revisions(&self) -> Vec<u64> {
         let records = self.lock();
         let revision = |operation: &Operation| match operation.output {
@@ -83,7 +83,7 @@ impl History {
         records.operations.values().flatten().filter_map(revision).collect()
     }
 
-    /// Returns the writes, as watches are checked against them.
+    /// Returns the writes against which watches are checked.
     pub fn writes(&self) -> Writes {
         let records = self.lock();
         let mut writes = Writes { values: records.values.clone(), ..Writes::default() };
@@ -103,7 +103,7 @@ impl History {
         writes
     }
 
-    /// Returns the lists.
+    /// Returns the recorded lists.
     pub fn lists(&self) -> Vec<Listed> {
         self.lock().lists.clone()
     }
@@ -113,7 +113,7 @@ impl History {
         self.lock().operations.values().map(Vec::len).sum()
     }
 
-    /// Returns whether nothing is recorded.
+    /// Returns `true` if nothing is recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -293,7 +293,7 @@ impl Watch {
         Watch { stream, rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1), patience }
     }
 
-    /// Returns the revision up to which it has seen everything.
+    /// Returns the revision up to which the watch has observed everything.
     pub fn revision(&self) -> u64 {
         let revision = |observed: &Observed| match observed {
             Observed::Event { version, .. } => version.revision,
@@ -302,11 +302,11 @@ impl Watch {
         self.stream.observed.last().map_or(self.stream.after, revision)
     }
 
-    /// Watches until a revision is observed, or until it is stopped and its server has ended.
-    /// Returns whether the revision was observed.
+    /// Watches until a revision is observed, or until the server has ended and sends no more
+    /// events. Returns `true` if the revision was observed.
     ///
-    /// - `until`: the revision; 0 while it is not known.
-    /// - `server_has_exited`: set when the server has ended.
+    /// - `until`: the revision; 0 while it is not known
+    /// - `server_has_exited`: set when the server has ended
     ///
     /// # Errors
     /// The watch is rejected, or sends an invalid event.

@@ -135,8 +135,8 @@ pub fn check(initial: Option<Version>, operations: &[Operation]) -> Result<()> {
     }
 }
 
-/// Returns the state after an operation with this outcome. None if the operation cannot have it in
-/// this state.
+/// Returns the state after an operation with this outcome, or `None` if the operation cannot have
+/// that outcome in this state.
 fn step(state: State, operation: &Operation) -> Option<State> {
     let is_at = |expected: u64| state.is_some_and(|(revision, _)| revision.is_none_or(|r| r == expected));
     let is_not_at = |expected: u64| state.is_some_and(|(revision, _)| revision != Some(expected));

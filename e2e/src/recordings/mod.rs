@@ -108,7 +108,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether all events that it collects were recorded.
+    /// Returns `true` if the recording has all events that the step collects.
     fn expects_events(&self) -> bool {
         let events = self.expect.as_ref().and_then(|expect| expect["events"].as_array());
         events.is_some_and(|events| events.len() == self.count)
@@ -143,7 +143,8 @@ impl Recording {
         format!("{}/{}", area.to_string_lossy(), name.to_string_lossy())
     }
 
-    /// Whether it changes state of the whole cluster, so that no other recording may be played at the same time.
+    /// Returns `true` if the recording changes the state of the whole cluster, so that no other one
+    /// may be played at the same time.
     pub fn runs_alone(&self) -> bool {
         self.name().starts_with("volumes/default-class-")
     }
@@ -160,12 +161,12 @@ impl Recording {
 }
 
 impl Step {
-    /// Whether the step has a response to compare.
+    /// Returns `true` if the step has a response to compare.
     pub fn is_compared(&self) -> bool {
         self.expect.is_some()
     }
 
-    /// Whether it waits for an action of the server.
+    /// Returns `true` if it waits for an action of the server.
     pub fn is_wait(&self) -> bool {
         self.wait.is_some()
     }

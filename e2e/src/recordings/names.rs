@@ -30,7 +30,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Returns the names of a new run: `$NS` is the namespace, `${RAND}` a random text.
+    /// Creates the names of a run: `$NS` is the namespace, `${RAND}` a random text.
     pub fn new(namespace: &str, random: &str) -> Names {
         let variables = [("NS", namespace), ("RAND", random)];
         Names {
@@ -141,7 +141,7 @@ impl Names {
     }
 }
 
-/// Returns a saved value as `replay.py` prints it.
+/// Returns a saved value as text, in the format of `replay.py`.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

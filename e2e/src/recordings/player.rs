@@ -53,12 +53,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// Returns the number of equal steps.
+    /// Returns the number of steps whose response was equal.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
-    /// Returns the number of compared steps.
+    /// Returns the number of steps whose response was compared.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }
@@ -67,13 +67,13 @@ impl Played {
 /// The server that the recordings are played against.
 pub struct Server {
     endpoint: Endpoint,
-    /// Whether namespaces get a default ServiceAccount. Once one did not, further recordings do not
-    /// wait for it.
+    /// Whether namespaces get a default ServiceAccount. Once a namespace did not get one, further
+    /// recordings do not wait for it.
     creates_service_accounts: AtomicBool,
 }
 
 impl Server {
-    /// Returns a server to play recordings against.
+    /// Creates the server against which recordings are played.
     pub fn new(endpoint: Endpoint) -> Server {
         Server { endpoint, creates_service_accounts: AtomicBool::new(true) }
     }
@@ -279,7 +279,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns whether all conditions of a `wait` are met.
+    /// Returns `true` if all conditions of a `wait` are met.
     fn is_met(
         &self,
         until: &std::collections::BTreeMap<String, Value>,

@@ -59,7 +59,7 @@ impl Gaps {
         ends.min().unwrap_or(steps.len())
     }
 
-    /// Whether a step is known to differ.
+    /// Returns `true` if a step is known to differ.
     pub fn contains(&self, recording: &str, step: usize) -> bool {
         self.of(recording).any(|gap| match &gap.steps {
             Steps::Numbers(numbers) => numbers.contains(&step),

@@ -44,7 +44,7 @@ impl Watch {
         Watch { events }
     }
 
-    /// Returns the next events: `count` of them, or fewer at the end of the time.
+    /// Returns the next `count` events, or fewer if `patience` has passed.
     pub async fn collect(&mut self, count: usize, patience: Duration) -> Vec<Value> {
         let end = Instant::now() + patience;
         let mut events = Vec::new();

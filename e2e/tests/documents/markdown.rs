@@ -103,7 +103,7 @@ impl Markdown {
     }
 }
 
-/// Whether an anchor is that of a later heading with the same text.
+/// Returns `true` if an anchor is that of a later heading with the same text.
 fn is_numbered(anchor: &str, slug: &str) -> bool {
     let number = anchor.strip_prefix(slug).and_then(|rest| rest.strip_prefix('-'));
     number.is_some_and(|number| number.parse::<usize>().is_ok())

@@ -16,12 +16,12 @@ impl AddressBlock {
     /// A block that no network uses, since it is for documentation (RFC 5737: TEST-NET-3).
     pub const DOCUMENTATION: AddressBlock = AddressBlock { network: 0xCB00_7100, prefix: 24 };
 
-    /// Whether an address is in the block.
+    /// Returns `true` if an address is in the block.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address.to_bits() & self.mask() == self.network
     }
 
-    /// Whether a Service may have an address.
+    /// Returns `true` if a Service may have an address.
     pub fn has_service(&self, address: Ipv4Addr) -> bool {
         (self.network + 1..self.ingress().to_bits()).contains(&address.to_bits())
     }

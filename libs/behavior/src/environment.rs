@@ -32,7 +32,7 @@ pub struct Environment {
     variables: BTreeMap<String, Option<String>>,
     /// The bytes that it takes.
     size: usize,
-    /// Whether there may be others.
+    /// Whether other variables may be set, too.
     is_open: bool,
 }
 
@@ -154,7 +154,7 @@ fn size_of(name: &str, value: Option<&String>) -> usize {
     ENTRY + name.len() + value.map_or(0, String::len)
 }
 
-/// Whether a Service of the namespace may set a variable that no pod mentions.
+/// Returns `true` if a Service of the namespace may set a variable that no pod mentions.
 fn is_of_service(name: &str) -> bool {
     ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
 }

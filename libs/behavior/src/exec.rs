@@ -65,7 +65,7 @@ impl Answers {
     }
 }
 
-/// Whether a text may be the name of a container, so that it is not the beginning of a command.
+/// Returns `true` if a text may be the name of a container, and so is not the begin of a command.
 fn is_container(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_part)

@@ -15,7 +15,7 @@ const MOST: usize = 64;
 pub struct Images(Vec<String>);
 
 impl Images {
-    /// Whether a pattern matches an image as it is written in a pod.
+    /// Returns `true` if a pattern matches an image as written in a pod.
     pub fn contains(&self, image: &str) -> bool {
         image.len() <= LONGEST && self.0.iter().any(|pattern| matches(pattern, image))
     }

@@ -82,7 +82,7 @@ pub struct Output {
     pub at: Duration,
     /// The bytes.
     pub data: Vec<u8>,
-    /// Whether it is written to where errors go.
+    /// Whether it is written to standard error.
     pub is_error: bool,
 }
 
@@ -149,7 +149,7 @@ impl PodBehavior {
         Ok(())
     }
 
-    /// Whether an image cannot be pulled.
+    /// Returns `true` if an image cannot be pulled.
     pub fn is_missing(&self, image: &str) -> bool {
         self.missing_images.contains(image)
     }
@@ -206,12 +206,13 @@ impl PodBehavior {
         run.unsimulated.is_none().then(|| Execution { output: output.collect(), ending })
     }
 
-    /// Whether commands do what they say.
+    /// Returns `true` if commands are simulated, so that they have the effect that they would have.
     pub fn follows_commands(&self) -> bool {
         self.profile == Profile::Realistic
     }
 
-    /// Whether the main process of a container is a shell that reads its input, so that it answers whoever attaches to it.
+    /// Returns `true` if the main process of a container is a shell that reads its input. A client
+    /// that attaches to it gets responses.
     pub fn is_shell(&self, container: &Container) -> bool {
         let words = container.command.iter().flatten().chain(container.args.iter().flatten());
         let words: Vec<String> = words.cloned().collect();
@@ -314,14 +315,15 @@ fn arguments(container: &Container, environment: &Environment) -> Option<Vec<Str
     Some(arguments)
 }
 
-/// Whether a container has a command that is no shell.
+/// Returns `true` if a container has a command that is not an interactive shell.
 fn has_other_command(container: &Container) -> bool {
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let words: Vec<String> = words.cloned().collect();
     !words.is_empty() && !command::is_interactive_shell(&words)
 }
 
-/// Whether an image pauses without arguments: Kubernetes' `pause` and `agnhost`, of any registry and version.
+/// Returns `true` if an image pauses without arguments: Kubernetes' `pause` and `agnhost`, of any
+/// registry and version.
 fn pauses(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     matches!(name.split(['@', ':']).next(), Some("pause" | "agnhost"))

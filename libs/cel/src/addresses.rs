@@ -176,13 +176,13 @@ impl Cidr {
         u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0)
     }
 
-    /// Whether the address is in the range.
+    /// Returns `true` if the address is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4()
             && Cidr::bits(address) & self.mask() == Cidr::bits(self.address) & self.mask()
     }
 
-    /// Whether the whole other range is in the range.
+    /// Returns `true` if the whole other range is in the range.
     pub fn contains_cidr(&self, other: &Cidr) -> bool {
         self.prefix <= other.prefix && self.contains(other.address)
     }

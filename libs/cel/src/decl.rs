@@ -83,7 +83,7 @@ pub enum ListSemantics {
 pub static DYN: DeclType = DeclType { kind: DeclKind::Dyn, max_elements: u64::MAX, min_size: 1 };
 
 impl DeclType {
-    /// Returns the declared type of a structural schema, or None if the schema specifies no type.
+    /// Returns the declared type of a structural schema, or `None` if the schema specifies no type.
     /// `name` is the name of the type; types within it are named by their paths below it. The root
     /// of a resource has `apiVersion`, `kind` and `metadata`.
     pub fn of_schema(schema: &Json, name: &str, is_resource_root: bool) -> Option<DeclType> {
@@ -118,13 +118,13 @@ impl DeclType {
         }
     }
 
-    /// Returns a field of an object. Fields whose names are keywords are found by their escaped
-    /// names.
+    /// Returns the field with this name. A field whose name is a keyword is found by its escaped
+    /// name.
     pub(crate) fn field<'d>(fields: &'d Fields, name: &str) -> Option<&'d DeclField> {
         fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
     }
 
-    /// Returns the type for the checker.
+    /// Returns the type that the checker uses for this declaration.
     pub fn cel_type(&self) -> Type {
         match &self.kind {
             DeclKind::Dyn => Type::Dyn,
@@ -232,7 +232,7 @@ fn object(schema: &Json, name: &str, is_resource_root: bool) -> DeclType {
     sized(DeclKind::Object { name: name.into(), fields }, OBJECT_SIZE, min_size)
 }
 
-/// Returns whether the schema of a resource itself declares the types of kind, version and name.
+/// Returns `true` if the schema of a resource itself declares the types of kind, version and name.
 fn has_type_and_metadata(schema: &Json) -> bool {
     let is = |pointer: &str, ty: &str| schema.pointer(pointer).is_some_and(|found| found == ty);
     is("/properties/kind/type", "string")
@@ -268,12 +268,12 @@ const KEYWORDS: [&str; 21] = [
     "while",
 ];
 
-/// Returns whether a name is a keyword of the language.
+/// Returns `true` if a name is a keyword of the language.
 pub(crate) fn is_keyword(name: &str) -> bool {
     KEYWORDS.contains(&name)
 }
 
-/// Returns the name of a property in expressions; None if it has none.
+/// Returns the name of a property in expressions, or `None` if expressions cannot refer to it.
 pub fn escape(property: &str) -> Option<String> {
     if KEYWORDS.contains(&property) {
         return Some(format!("__{property}__"));
@@ -293,7 +293,7 @@ pub fn escape(property: &str) -> Option<String> {
     (!escaped.is_empty()).then_some(escaped)
 }
 
-/// Returns the property for a name in expressions.
+/// Returns the name of the property to which a name in expressions refers.
 pub fn unescape(name: &str) -> String {
     if let Some(keyword) = name.strip_prefix("__").and_then(|name| name.strip_suffix("__"))
         && KEYWORDS.contains(&keyword)

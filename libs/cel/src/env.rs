@@ -120,7 +120,7 @@ impl Env {
         self.root.as_ref()
     }
 
-    /// Whether there is the macro `cel.bind`.
+    /// Returns `true` if the macro `cel.bind` is available.
     pub(crate) fn binds(&self) -> bool {
         self.binds
     }

@@ -1,6 +1,6 @@
 //! Errors of evaluations.
 
-/// Why an evaluation has no value.
+/// An error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// The types of arguments fit no overload.
@@ -27,7 +27,8 @@ pub enum EvalError {
 }
 
 impl EvalError {
-    /// Whether the whole evaluation ends: no other operand decides instead.
+    /// Returns `true` if the error ends the whole evaluation, so that no other operand can decide
+    /// instead.
     pub(crate) fn ends_evaluation(&self) -> bool {
         matches!(self, EvalError::CostLimit | EvalError::WorkLimit(_))
     }

@@ -44,7 +44,7 @@ const SYMBOLS: [&str; 24] = [
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// Returns the tokens of an expression; the last is [`Token::End`].
+/// Splits an expression into tokens; the last is [`Token::End`].
 pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     let chars: Vec<char> = text.chars().collect();
     let mut lexer = Lexer { chars: &chars, at: 0 };
@@ -80,7 +80,7 @@ pub fn tokens(text: &str, issues: &mut Vec<Issue>) -> Vec<Lexeme> {
     found
 }
 
-/// Returns a text as errors print it: line breaks are escaped.
+/// Returns a text as errors print it, with escaped line breaks.
 pub fn printed(text: &str) -> String {
     text.replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
 }
@@ -189,8 +189,8 @@ impl Lexer<'_> {
         Token::Int(text)
     }
 
-    /// Returns the letters before a quote: how many, whether the literal is raw, and whether it is
-    /// bytes.
+    /// Returns the length of the prefix before a quote, whether the literal is raw, and whether it
+    /// is bytes; `None` if there is no string literal here.
     fn string_prefix(&self) -> Option<(usize, bool, bool)> {
         let (mut length, mut raw, mut bytes) = (0, false, false);
         loop {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ast::{ACCUMULATOR, Comprehension, Expr, ExprKind, Literal};
 use crate::expr_factory::{ExprFactory, ParseAborted};
 
-/// Whether a call was a macro.
+/// The result of an attempt to expand a call as a macro.
 pub enum Expansion {
     /// The expression that it stands for.
     Expanded(Expr),

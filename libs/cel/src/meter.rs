@@ -65,7 +65,7 @@ impl Meter {
         }
     }
 
-    /// Whether a limit was exceeded.
+    /// Returns `true` if a limit was exceeded.
     pub fn is_exceeded(&self) -> bool {
         self.exceeded.get().is_some()
     }

@@ -101,7 +101,7 @@ pub struct Fold {
 }
 
 impl Step {
-    /// Whether it is a value that is known.
+    /// Returns `true` if the step is a known value.
     pub fn is_constant(&self) -> bool {
         matches!(self, Step::Constant(_))
     }
@@ -129,7 +129,7 @@ impl Attribute {
         }
     }
 
-    /// Whether it is the accumulator of a fold of a macro.
+    /// Returns `true` if the attribute is the accumulator of a macro's fold.
     pub fn is_accumulator(&self) -> bool {
         self.qualifiers.is_empty()
             && matches!(&self.root, AttributeRoot::Variable(name) if **name == *ACCUMULATOR)

@@ -58,7 +58,7 @@ impl Program {
         self.cost.min
     }
 
-    /// Whether the expression names a variable.
+    /// Returns `true` if the expression names a variable.
     pub fn names(&self, variable: &str) -> bool {
         self.names.contains(variable)
     }

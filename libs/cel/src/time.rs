@@ -77,12 +77,12 @@ pub fn parse_time(text: &str) -> Option<Time> {
     if text.len() == 10 { Time::parse(&format!("{text}T00:00:00Z")) } else { Time::parse(text) }
 }
 
-/// Whether a text is a time that may be.
+/// Returns `true` if a text is a valid time in the supported range.
 pub fn is_timestamp(text: &str) -> bool {
     Time::parse(text).and_then(Time::checked).is_some()
 }
 
-/// Whether a number of seconds is a time that may be.
+/// Returns `true` if a number of seconds is a time in the supported range.
 pub fn is_second(seconds: i64) -> bool {
     jiff::Timestamp::from_second(seconds).ok().and_then(Time::utc).is_some()
 }

@@ -49,22 +49,22 @@ pub enum Type {
 }
 
 impl Type {
-    /// Returns a list of `item`.
+    /// Returns the type of lists of `item`.
     pub fn list(item: Type) -> Type {
         Type::List(Arc::new(item))
     }
 
-    /// Returns a map from `key` to `value`.
+    /// Returns the type of maps from `key` to `value`.
     pub fn map(key: Type, value: Type) -> Type {
         Type::Map(Arc::new((key, value)))
     }
 
-    /// Returns an optional `value`.
+    /// Returns the type of optional values of type `value`.
     pub fn optional(value: Type) -> Type {
         Type::Optional(Arc::new(value))
     }
 
-    /// Returns whether null can be used as a value of the type.
+    /// Returns `true` if null can be used as a value of the type.
     fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl Type {
         )
     }
 
-    /// Returns the type in full, as the types of whole expressions are printed.
+    /// Returns the name of the type with its parameters, as types of whole expressions are printed.
     pub fn full_name(&self) -> String {
         match self {
             Type::List(item) => format!("list({})", item.full_name()),
@@ -89,12 +89,12 @@ impl Type {
         }
     }
 
-    /// Returns whether the type is checked at runtime only.
+    /// Returns `true` if the type is checked only at runtime.
     pub fn is_dyn(&self) -> bool {
         matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
-    /// Returns whether the type has more than `parts` parts.
+    /// Returns `true` if the type has more than `parts` parts.
     pub(crate) fn is_larger_than(&self, parts: usize) -> bool {
         fn count(ty: &Type, left: usize) -> Option<usize> {
             let left = left.checked_sub(1)?;
@@ -107,12 +107,12 @@ impl Type {
         count(self, parts).is_none()
     }
 
-    /// Returns whether values have the size 1 in estimates.
+    /// Returns `true` if values of the type have the size 1 in estimates.
     pub fn is_scalar(&self) -> bool {
         matches!(self, Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint)
     }
 
-    /// Returns the type that is named by an expression (`int`, `string`).
+    /// Returns the type with a name in expressions, such as `int` or `string`.
     pub fn named(name: &str) -> Option<Type> {
         Some(match name {
             "dyn" => Type::Dyn,
@@ -201,7 +201,7 @@ pub struct Checkpoint {
 }
 
 impl Substitution {
-    /// Returns a new variable.
+    /// Creates a new type variable.
     pub fn fresh(&mut self) -> Type {
         self.known.push(None);
         Type::Param(self.known.len() - 1)
@@ -217,7 +217,7 @@ impl Substitution {
         }
     }
 
-    /// Returns the present state.
+    /// Returns a checkpoint of the present state.
     pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint { variables: self.known.len(), trail: self.trail.len() }
     }
@@ -233,9 +233,9 @@ impl Substitution {
         self.known.truncate(to.variables);
     }
 
-    /// Returns the type with its variables substituted; unknown ones are dyn if `open_is_dyn`.
-    /// Parts beyond [`MAX_TYPE`] are dyn: substituting variables by types with variables can result
-    /// in exponentially many parts.
+    /// Substitutes the variables of a type. Unknown variables become dyn if `open_is_dyn`. Parts
+    /// beyond [`MAX_TYPE`] become dyn, too, since variables that stand for types with variables can
+    /// result in exponentially many parts.
     pub fn apply(&self, ty: &Type, open_is_dyn: bool) -> Type {
         let mut left = MAX_TYPE;
         if self.is_applied(ty, open_is_dyn) {
@@ -245,7 +245,7 @@ impl Substitution {
         }
     }
 
-    /// Returns whether nothing is known of the variables of a type, so that it is shared and not
+    /// Returns `true` if no variable of a type would be substituted. The type is then shared, not
     /// copied.
     fn is_applied(&self, ty: &Type, open_is_dyn: bool) -> bool {
         match ty {
@@ -258,7 +258,7 @@ impl Substitution {
         }
     }
 
-    /// Returns the meaning of a variable: a type, or a variable without one. Variables may form a
+    /// Follows a variable to its type, or to a variable that has no type yet. Variables may form a
     /// long chain.
     fn followed<'t>(&'t self, mut ty: &'t Type) -> &'t Type {
         while let Type::Param(variable) = ty
@@ -269,8 +269,8 @@ impl Substitution {
         ty
     }
 
-    /// Returns the type of a variable, without substituting the variables within it; dyn if it is
-    /// unknown.
+    /// Returns the type of a variable, or dyn if it is unknown. The variables within the type are
+    /// not substituted.
     pub fn outermost<'t>(&'t self, ty: &'t Type) -> &'t Type {
         match self.followed(ty) {
             Type::Param(_) => &Type::Dyn,
@@ -278,7 +278,8 @@ impl Substitution {
         }
     }
 
-    /// Returns the outermost type, with that of the items of a list or of the value of an optional.
+    /// Returns the outermost type, with the outermost type of a list's items or of an optional's
+    /// value.
     pub fn outline(&self, ty: &Type) -> Type {
         match self.outermost(ty) {
             Type::List(item) => Type::list(self.outermost(item).clone()),
@@ -302,8 +303,8 @@ impl Substitution {
         }
     }
 
-    /// Returns whether a value of type `from` can be used as `to`, and infers the types of
-    /// variables from it.
+    /// Returns `true` if a value of type `from` can be used as `to`, and infers the types of
+    /// variables from that.
     pub fn assign(&mut self, from: &Type, to: &Type) -> bool {
         let before = self.checkpoint();
         self.pairs = MAX_PAIRS;

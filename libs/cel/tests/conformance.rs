@@ -32,7 +32,7 @@ fn value(json: &Json) -> Option<Value<'static>> {
     })
 }
 
-/// Whether a case has the result that it should have.
+/// Returns `true` if a case has the expected result.
 fn holds(case: &Json) -> bool {
     let bindings = case["bindings"].as_object().cloned().unwrap_or_default();
     let env = bindings.keys().fold(Env::new(), |env, name| env.variable(name, Type::Dyn));

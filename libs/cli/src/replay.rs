@@ -82,13 +82,14 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
     Ok(())
 }
 
-/// Whether a request of a client changed something. What the control plane did by itself follows from that.
+/// Returns `true` if a request was a successful write of a client. The writes of the control plane
+/// itself follow from these.
 fn is_replayed(request: &Request) -> bool {
     let changes = ["create", "update", "patch", "delete", "deletecollection"].contains(&&*request.verb);
     changes && !request.resource.is_empty() && (200..300).contains(&request.code) && !request.is_own
 }
 
-/// Whether the body of a request has secrets, which are not in a record.
+/// Returns `true` if the body of a request has secrets, which are not in a record.
 fn is_redacted(request: &Request) -> bool {
     let secrets = [
         ("", "secrets", ""),
@@ -99,7 +100,8 @@ fn is_redacted(request: &Request) -> bool {
     secrets.contains(&place) && request.body.is_some()
 }
 
-/// Returns the body to send: what names an object or a version of the recorded control plane means no other one.
+/// Returns the body to send. It leaves out the fields that identify an object or a version of the
+/// recorded control plane, since the new control plane has others.
 fn body(request: &Request) -> Vec<u8> {
     let Some(body) = &request.body else { return Vec::new() };
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };

@@ -70,7 +70,7 @@ impl Activity {
         Observation(self.0.clone())
     }
 
-    /// Whether no work is under way, and nobody waits for a turn.
+    /// Returns `true` if no work is in progress and no key waits for a turn.
     pub fn is_idle(&self) -> bool {
         // What has begun is read last: it is never less than what has ended, so that both were equal at all moments between.
         let [own, requests] = self.0.counts.each_ref().map(|count| count.ended.load(Ordering::SeqCst));

@@ -37,7 +37,7 @@ enum Time {
 struct Advanced {
     start: Timestamp,
     position: Mutex<Position>,
-    /// Whether timers of [`Class::Pacing`] wait for this time, too, as tests of them want it.
+    /// Whether timers of [`Class::Pacing`] also wait for this clock, for tests of pacing.
     has_pace: bool,
     /// Whether sources hold back the timers that are due.
     holds: AtomicBool,
@@ -129,7 +129,7 @@ impl Clock {
         }
     }
 
-    /// Whether a timer fires at once, however long its delay is.
+    /// Returns `true` if a timer fires at once, regardless of its delay.
     pub fn skips(&self, timer: &Timer) -> bool {
         match &self.0.time {
             Time::System(_) => false,
@@ -137,7 +137,8 @@ impl Clock {
         }
     }
 
-    /// Whether a [`Source`](crate::Source) holds back the timers that are due, since heartbeats come before them.
+    /// Returns `true` if a [`Source`](crate::Source) holds back due timers, since heartbeats come
+    /// before them.
     pub fn holds(&self) -> bool {
         match &self.0.time {
             Time::System(_) => false,
@@ -303,7 +304,7 @@ impl ManualClock {
         &self.0
     }
 
-    /// Whether it runs by itself.
+    /// Returns `true` if the clock runs by itself.
     pub fn is_running(&self) -> bool {
         self.advanced().is_some_and(|advanced| matches!(*advanced.position.lock(), Position::RunningFrom(..)))
     }

@@ -34,7 +34,7 @@ struct Waiting {
 /// The order of those that wait: by the number of turns before they began to wait, and then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnOrder {
-    /// Whether it comes after all others: what is paced waits until there is nothing else to do.
+    /// Whether it comes after all others. Paced work waits until there is no other work.
     pub is_paced: bool,
     /// The number of turns that there had been when it was taken.
     pub round: u64,
@@ -76,7 +76,7 @@ impl Turns {
         self.count(&waiting);
     }
 
-    /// Whether somebody waits for a turn.
+    /// Returns `true` if a key waits for a turn.
     pub fn are_wanted(&self) -> bool {
         self.wanted.load(Ordering::SeqCst) > 0
     }

@@ -8,9 +8,9 @@ use coracle_apiserver::serve::Api;
 use http::header::{HeaderValue, USER_AGENT};
 use tower::ServiceExt;
 
-/// Returns a client of the API in this process, without a socket, for a user in `system:masters`.
+/// Creates a client of the API in this process, without a socket, as a user in `system:masters`.
 ///
-/// - `agent`: returns the user agent of a request, in the task that makes it
+/// - `agent`: returns the user agent of a request, in the task that sends it
 pub fn client(
     api: &Api,
     user: &str,

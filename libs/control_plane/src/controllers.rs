@@ -3,8 +3,8 @@
 
 use coracle_seed::Identities;
 
-/// Returns the identity in the leader election's Lease: the host's name and a random suffix, as
-/// kube-controller-manager's.
+/// Returns the identity in the Lease of the leader election: the host's name and a random suffix,
+/// as in kube-controller-manager.
 pub fn identity(identities: &Identities) -> String {
     format!("{}_{}", hostname(), identities.of_process("kube-controller-manager"))
 }
@@ -88,7 +88,7 @@ pub fn check_selection(selection: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns whether a controller is selected: by its name, or by `*` unless `-NAME` excludes it or
+/// Returns `true` if a controller is selected by its name, or by `*` unless `-NAME` excludes it or
 /// it is disabled by default.
 pub fn is_selected(selection: &[String], name: &str) -> bool {
     let is_excluded = |item: &&String| item.strip_prefix('-') == Some(name);

@@ -86,7 +86,7 @@ pub(crate) fn delete(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether Coracle creates entries of this name, drafts of files included.
+/// Returns `true` if Coracle creates entries with this name, including drafts of files.
 fn is_own_entry(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let draft_of = |own: &&str| {

@@ -152,7 +152,8 @@ impl Phase for OfFamily {
 pub struct ForksOf {
     pub family: Arc<Family>,
     pub origin: Arc<Origin>,
-    /// Whether the member itself is a fork: then its clients, who may have no rights in the others, see and end only what came of it.
+    /// Whether the member itself is a fork. Its clients may have no rights in the other members,
+    /// and so see and end only its own descendants.
     pub is_fork: bool,
 }
 
@@ -213,7 +214,7 @@ impl ForksOf {
         Ok(Reserved { family: self.family.clone(), name, is_used: false })
     }
 
-    /// Whether a fork came of this member, as far as the forks between them exist.
+    /// Returns `true` if a fork descends from this member. The chain of parents must still exist.
     fn is_visible(&self, forks: &Members, name: &str) -> bool {
         let mut name = name;
         // Each has begun after its parent, so that this ends.

@@ -187,7 +187,7 @@ pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error
     Ok(History { log, authors, refusals, now, lost })
 }
 
-/// Returns the newest revision that was written up to a time.
+/// Returns the newest revision that was written until a time.
 fn last_revision(record: &Record, lineage: &Lineage, at: Timestamp) -> Result<u64, Error> {
     let mut last = 0;
     for entry in record.entries() {

@@ -232,20 +232,22 @@ impl ObserveRequests for Recording {
     }
 }
 
-/// Returns whether a request is for a connection to a pod or a Service. Its body and options belong to the application.
+/// Returns `true` if a request opens a connection to a pod or a Service. Its body and its query
+/// belong to the application.
 fn is_connection(info: &RequestInfo) -> bool {
     matches!(info, RequestInfo::Resource(request)
         if ["attach", "exec", "portforward", "proxy"].contains(&&*request.subresource))
 }
 
-/// Returns the path of a request, with the query where that has no secrets: the options of requests for resources.
+/// Returns the path of a request. It includes the query only of requests for resources, since the
+/// query of others may have secrets.
 fn path_of<'a>(request: &'a CompletedRequest<'_>) -> &'a str {
     let has_options = matches!(request.info, RequestInfo::Resource(_)) && !is_connection(request.info);
     if has_options { request.path } else { request.path.split('?').next().unwrap_or_default() }
 }
 
 impl Shared {
-    /// Returns a name that no other fork has: the wanted one, if it can be.
+    /// Returns a name that no other fork has. It is the wanted one, or begins with it.
     fn unique(&self, wanted: &str) -> Arc<str> {
         let mut names = self.names.lock();
         let base = if wanted.is_empty() { "fork" } else { wanted };

@@ -25,7 +25,7 @@ impl Field {
         }
     }
 
-    /// Returns the names of values, from the lowest one on.
+    /// Returns the names of the values, starting with the lowest value.
     fn names(self) -> &'static [&'static str] {
         match self {
             Field::Month => MONTHS,

@@ -19,7 +19,7 @@ pub fn check_zone(name: &str) -> Result<(), String> {
     Err(format!("unknown time zone {name}"))
 }
 
-/// Returns the time zone of this name. The local zone of a control plane is UTC.
+/// Returns the time zone with this name. The local zone of a control plane is UTC.
 ///
 /// # Errors
 /// As for [`check_zone`].

@@ -9,7 +9,7 @@
 
 use jiff::SignedDuration;
 
-/// Why a text is not a duration, in Go's words.
+/// An error about a text that is not a duration, with Go's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// It is not a sequence of numbers with units, or is more than 2^63 nanoseconds.

@@ -86,7 +86,7 @@ fn validate_kubelet_usages(usages: &[String], wanted: &[&str]) -> Result<(), Str
     }
 }
 
-/// Returns the condition of a type.
+/// Returns the condition with this type.
 pub fn condition<'a>(
     request: &'a CertificateSigningRequest,
     r#type: &str,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
-/// Returns whether a node matches a pod's node selector and required node affinity.
+/// Returns `true` if a node matches the node selector and the required node affinity of a pod.
 pub fn matches_node_affinity(spec: &PodSpec, node: &Node) -> bool {
     let has = |(key, value)| label(node, key) == Some(value);
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -16,12 +16,12 @@ pub fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Returns whether any term of a selector selects a node.
+/// Returns `true` if any term of a selector selects a node.
 pub fn selects(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| term_selects(term, node))
 }
 
-/// Returns whether a term selects a node. A term without requirements selects nothing.
+/// Returns `true` if a term selects a node. A term without requirements selects no node.
 pub fn term_selects(term: &NodeSelectorTerm, node: &Node) -> bool {
     let empty = Vec::new();
     let labels = term.match_expressions.as_ref().unwrap_or(&empty);

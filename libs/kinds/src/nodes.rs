@@ -18,7 +18,7 @@ pub fn condition<'a>(node: &'a Node, r#type: &str) -> Option<&'a NodeCondition> 
     conditions.iter().find(|condition| condition.type_ == r#type)
 }
 
-/// Whether a condition of a node says that its kubelet was given up.
+/// Returns `true` if a condition is unknown since the kubelet of the node was silent for too long.
 pub fn is_given_up(condition: &NodeCondition) -> bool {
     let reason = condition.reason.as_deref();
     condition.status == "Unknown" && (reason == Some(STATUS_UNKNOWN) || reason == Some(STATUS_NEVER_UPDATED))

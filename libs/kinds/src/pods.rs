@@ -41,22 +41,22 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Returns the phase; empty for a pod that was not created yet.
+/// Returns the phase of a pod, which is empty if the pod was not created yet.
 pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// Returns whether a pod was deleted, gracefully, and is still there.
+/// Returns `true` if a pod has a deletion timestamp.
 pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Returns whether a pod has ended: its phase is Succeeded or Failed.
+/// Returns `true` if a pod has ended: its phase is Succeeded or Failed.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Returns whether a pod counts for its controller: it has not ended and is not terminating.
+/// Returns `true` if a pod counts for its controller: it has not ended and is not terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
@@ -66,7 +66,8 @@ pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
     pod.status.iter().flat_map(|status| &status.conditions).flatten()
 }
 
-/// Returns the time since which a pod is ready; None if it is not ready, or the time is unknown.
+/// Returns the time since which a pod is ready, or `None` if it is not ready or the time is
+/// unknown.
 pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     Some(ready(pod)?.last_transition_time.as_ref()?.0)
 }
@@ -80,15 +81,15 @@ pub fn is_ready(pod: &Pod) -> bool {
     ready(pod).is_some()
 }
 
-/// Returns whether a pod has been ready for `min_ready_seconds`.
+/// Returns `true` if a pod has been ready for `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     is_ready(pod)
         && (min_ready_seconds == 0
             || time_until_available(pod, min_ready_seconds, now) == Some(Duration::ZERO))
 }
 
-/// Returns the time that a ready pod must remain ready until it is available; None if it is not
-/// ready, or the time of its transition is unknown.
+/// Returns the time for which a ready pod must stay ready until it is available; `None` if it is
+/// not ready, or if the time of its transition is unknown.
 pub fn time_until_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
     let since = ready_since(pod)?;
     let left = SignedDuration::from_secs(min_ready_seconds.into()) - now.duration_since(since);
@@ -119,7 +120,7 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = (Role, Cow<'_, Container>)>
     init.chain(main).map(|(role, spec)| (role, Cow::Borrowed(spec))).chain(ephemeral)
 }
 
-/// Returns the part of an ephemeral container that a running container has.
+/// Converts an ephemeral container to a container with the fields that matter when it runs.
 fn as_container(ephemeral: &EphemeralContainer) -> Container {
     let ephemeral = ephemeral.clone();
     let EphemeralContainer { name, image, command, args, env, env_from, resources, volume_mounts, .. } =
@@ -141,7 +142,7 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Returns whether a container is started again that exited with this code.
+/// Returns `true` if a container is restarted after an exit with this code.
 pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     match container.restart_policy.as_deref().or(of_pod) {
@@ -181,7 +182,7 @@ pub fn host_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
     ports.filter(|port| port.host_port.is_some_and(|number| number > 0))
 }
 
-/// Returns whether two containers cannot have these ports of one node.
+/// Returns `true` if two containers cannot have these host ports on the same node.
 pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
     let address = |port: &ContainerPort| port.host_ip.clone().filter(|ip| !ip.is_empty() && ip != "0.0.0.0");
     let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or("TCP".to_owned());
@@ -191,8 +192,8 @@ pub fn host_ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
         && (here.is_none() || there.is_none() || here == there)
 }
 
-/// Returns whether no container of a pod runs any more: it ended, or it is terminating and no
-/// container is running.
+/// Returns `true` if no container of a pod runs any more: the pod has ended, or is terminating
+/// without a running container.
 pub fn is_terminated(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return pod.metadata.deletion_timestamp.is_some() };
     let all =

@@ -20,7 +20,7 @@ pub fn amount(list: &ResourceList, name: &str) -> Quantity {
     list.get(name).copied().unwrap_or(Quantity::from_int(0))
 }
 
-/// Whether an init container runs on beside the others.
+/// Returns `true` if an init container keeps running beside the other containers.
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }

@@ -26,17 +26,17 @@ pub fn no_execute_taints(node: &Node) -> impl Iterator<Item = &Taint> {
     taints(node).iter().filter(|taint| taint.effect == NO_EXECUTE)
 }
 
-/// Whether a node has a taint of this key and effect.
+/// Returns `true` if a node has a taint of this key and effect.
 pub fn has_taint(node: &Node, key: &str, effect: &str) -> bool {
     taints(node).iter().any(|taint| taint.key == key && taint.effect == effect)
 }
 
-/// Whether any of the tolerations tolerates a taint.
+/// Returns `true` if any of the tolerations tolerates a taint.
 pub fn is_tolerated(taint: &Taint, tolerations: Option<&[Toleration]>) -> bool {
     tolerations.into_iter().flatten().any(|toleration| tolerates(toleration, taint))
 }
 
-/// Whether a toleration tolerates a taint.
+/// Returns `true` if a toleration tolerates a taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let is_any_or = |wanted: &Option<String>, value: &str| {
         wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == value)

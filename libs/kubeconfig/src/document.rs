@@ -118,11 +118,12 @@ pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Me
     Ok(Merged { document: Value::Object(root), previous_context })
 }
 
-/// Returns a document without a cluster, its user and its context; None if this program wrote no such cluster. The current context
-/// becomes none if it was the removed one. A context that a user pointed to another cluster stays.
+/// Returns a document without a cluster, its user and its context, or `None` if this program did
+/// not write such a cluster. If the removed context was the current one, there is no current one
+/// afterwards. A context that a user pointed to another cluster stays.
 ///
 /// # Errors
-/// The fault of a document that is no kubeconfig.
+/// The reason for which the document is not a kubeconfig.
 pub(crate) fn removed(document: Value, name: &Name) -> Result<Option<Value>, String> {
     let mut root = match document {
         Value::Null => return Ok(None),
@@ -173,7 +174,7 @@ fn find<'a>(
     }
 }
 
-/// Whether this program wrote the entry of a cluster.
+/// Returns `true` if this program wrote the entry of a cluster.
 fn is_marked(entry: &Value) -> bool {
     let extensions = entry["cluster"]["extensions"].as_array();
     extensions.is_some_and(|extensions| extensions.iter().any(|extension| extension["name"] == MARK))

@@ -173,8 +173,9 @@ fn refusal(path: &Path) -> impl Fn(String) -> Error {
     |reason| Error::Unmergeable { path: path.to_owned(), reason }
 }
 
-/// Whether the owner of a file may get the key of an administrator: this process's user, or whoever owns the directory, too, and
-/// shares it with nobody, such as a home directory.
+/// Returns `true` if the owner of a file may get the key of an administrator. That is the user of
+/// this process, or the owner of the file's directory if no other user can write there, such as a
+/// home directory.
 fn is_trusted(file: &Path, metadata: &Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -299,8 +300,9 @@ impl Lock {
     }
 }
 
-/// Whether a lock is of a process of this program that has ended. Two processes that find so at the same time may both go on: the file
-/// is replaced whole by each, and the first cluster is then missing in it.
+/// Returns `true` if a lock is left over from a process of this program that has ended. If two
+/// processes find that at the same time, both may continue. Each replaces the whole file, so that
+/// the first cluster is then missing in it.
 fn is_left(lock: &Path) -> bool {
     let mut text = String::new();
     let read = open(lock).and_then(|file| file.take(MAX_ID).read_to_string(&mut text));

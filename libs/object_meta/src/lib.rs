@@ -79,7 +79,7 @@ pub fn set_finalizer(meta: &mut ObjectMeta, finalizer: &str, wanted: bool) -> bo
     has != wanted
 }
 
-/// Whether a finalizer is there.
+/// Returns `true` if an object has a finalizer.
 pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|f| f == finalizer)
 }
@@ -101,7 +101,7 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Whether an object is controlled by `owner`, by its uid.
+/// Returns `true` if an object is controlled by `owner`, by its uid.
 pub fn is_controlled_by(meta: &ObjectMeta, owner: &impl Resource) -> bool {
     let mut references = meta.owner_references.iter().flatten();
     references.any(|reference| {
@@ -109,7 +109,7 @@ pub fn is_controlled_by(meta: &ObjectMeta, owner: &impl Resource) -> bool {
     })
 }
 
-/// Whether a label selector matches the labels of an object.
+/// Returns `true` if a label selector matches the labels of an object.
 pub fn selector_matches(selector: &Selector, meta: &ObjectMeta) -> bool {
     match &meta.labels {
         Some(labels) => selector.matches(labels),

@@ -81,13 +81,13 @@ enum Message {
 }
 
 impl Exporter {
-    /// Returns an exporter to a collector, which need not be there yet. It runs on the current
+    /// Starts an exporter to a collector, which may not be reachable yet. It runs on the current
     /// tokio runtime.
     ///
     /// - `endpoint`: `HOST:PORT`. The connection has no TLS.
     ///
     /// # Errors
-    /// The endpoint is no address.
+    /// The endpoint is not a valid address.
     pub fn new(endpoint: &str, service: &Service, on_dropped: OnDropped) -> Result<Exporter, EndpointError> {
         let address = Endpoint::from_shared(format!("http://{endpoint}"));
         let address = address.map_err(|cause| EndpointError { endpoint: endpoint.to_owned(), cause })?;
@@ -130,7 +130,7 @@ struct Sender {
     grpc: Grpc<Channel>,
     service: Service,
     on_dropped: std::sync::Arc<OnDropped>,
-    /// Whether the last batch was not sent, which is logged once.
+    /// Whether the last batch could not be sent. Only the first failure is logged.
     has_failed: bool,
 }
 

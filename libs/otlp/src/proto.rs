@@ -110,7 +110,7 @@ pub struct Span {
     /// Spans of other traces that it has to do with.
     #[prost(message, repeated, tag = "13")]
     pub links: Vec<Link>,
-    /// Whether it failed.
+    /// The result of the span: whether it failed.
     #[prost(message, optional, tag = "15")]
     pub status: Option<Status>,
 }
@@ -126,7 +126,7 @@ pub struct Link {
     pub span_id: Vec<u8>,
 }
 
-/// Whether a span failed.
+/// The result of a span: whether it failed.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
     /// The error message.
@@ -168,12 +168,12 @@ pub enum Value {
 }
 
 impl KeyValue {
-    /// Returns an attribute with a text.
+    /// Returns an attribute with a string value.
     pub fn string(key: &str, value: impl Into<String>) -> KeyValue {
         KeyValue::new(key, Value::String(value.into()))
     }
 
-    /// Returns an attribute with a number.
+    /// Returns an attribute with an integer value.
     pub fn int(key: &str, value: impl Into<i64>) -> KeyValue {
         KeyValue::new(key, Value::Int(value.into()))
     }

@@ -21,7 +21,7 @@ fn span(name: usize) -> Span {
     Span { name: name.to_string(), ..Span::default() }
 }
 
-/// Returns an exporter, and the counter of the spans it has dropped.
+/// Creates an exporter, and a counter of the spans that it has dropped.
 fn exporter(endpoint: &str) -> (Exporter, Arc<AtomicU64>) {
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = dropped.clone();

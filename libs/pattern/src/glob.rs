@@ -1,8 +1,9 @@
 //! Patterns of texts, in which `*` stands for any characters.
 
-/// Whether a pattern matches a whole text. It takes as long as both together at best, and as their product at worst.
+/// Returns `true` if a pattern matches a whole text. The time is at best the sum and at worst the
+/// product of their lengths.
 ///
-/// Matches from the left; after a failure the last `*` takes one character more.
+/// It matches from the left. After a failure the last `*` takes one character more.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);

@@ -72,13 +72,13 @@ impl Pattern {
         Pattern { text: text.to_owned(), compiled: OnceLock::new() }
     }
 
-    /// Whether a text matches, anywhere in it.
+    /// Returns `true` if the pattern matches any part of a text.
     pub fn matches(&self, text: &str) -> bool {
         let compiled = self.compiled.get_or_init(|| compile(&self.text).ok());
         compiled.as_ref().is_none_or(|compiled| compiled.is_match(text))
     }
 
-    /// Whether a text is a pattern.
+    /// Checks that a text is a valid pattern.
     ///
     /// # Errors
     /// [`PatternError`] with Go's message.

@@ -20,7 +20,7 @@ pub struct AlternativeNames {
 }
 
 impl AlternativeNames {
-    /// Whether there are none.
+    /// Returns `true` if there are no names.
     pub fn is_empty(&self) -> bool {
         *self == AlternativeNames::default()
     }

@@ -26,9 +26,9 @@ pub struct Block<'a> {
     pub contents: Vec<u8>,
 }
 
-/// Returns the first block whatever its label, and the data after it.
+/// Returns the first block, regardless of its label, and the data after it.
 ///
-/// Bytes outside of blocks are skipped, and so are blocks that are malformed.
+/// Bytes outside of blocks and malformed blocks are skipped.
 pub fn decode(data: &[u8]) -> Option<(Block<'_>, &[u8])> {
     let mut from = 0;
     loop {

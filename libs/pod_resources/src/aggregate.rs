@@ -15,7 +15,7 @@ pub struct InitContainer {
     pub is_restartable: bool,
 }
 
-/// Returns the largest resources that all containers need at one time.
+/// Returns the largest amounts that the containers need at the same time.
 ///
 /// App containers and sidecars run together; any other init container runs together with the
 /// sidecars that are listed before it.

@@ -13,23 +13,23 @@ pub const REQUESTS: &str = "requests.";
 /// The prefix under which a quota limits limits.
 pub const LIMITS: &str = "limits.";
 
-/// Returns whether a resource is in the `kubernetes.io` namespace; a name without a prefix is.
+/// Returns `true` if a resource is in the `kubernetes.io` namespace, or has no prefix.
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Returns whether a resource is huge pages of some size.
+/// Returns `true` if a resource is huge pages of some size.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 
-/// Returns whether a resource is a vendor's, such as `example.com/gpu`. Whether the name is well
-/// formed is not checked.
+/// Returns `true` if a resource is a vendor's, such as `example.com/gpu`. It does not check whether
+/// the name is well formed.
 pub fn is_extended(name: &str) -> bool {
     !is_native(name) && !name.starts_with(REQUESTS)
 }
 
-/// Returns whether a pod may request the resource as a whole (KEP-2837).
+/// Returns `true` if a pod may request the resource for the pod as a whole (KEP-2837).
 pub fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || is_huge_pages(name)
 }

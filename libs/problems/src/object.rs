@@ -35,13 +35,14 @@ pub fn rank(resource: &Resource) -> usize {
         .unwrap_or(RULES.len())
 }
 
-/// Whether a resource has a rule of its own.
+/// Returns `true` if a resource has its own rule.
 pub fn has_rule(resource: &Resource) -> bool {
     rank(resource) < RULES.len()
 }
 
-/// Whether more than the metadata of the objects is read: of the groups without a domain only those with rules, so that neither Secrets nor
-/// ConfigMaps are read.
+/// Returns `true` if the content of the objects is read, and not only their metadata. Of the groups
+/// without a domain these are only the resources with rules, so that Secrets and ConfigMaps are not
+/// read.
 pub fn needs_content(resource: &Resource) -> bool {
     has_rule(resource) || resource.group.contains('.')
 }

@@ -38,7 +38,8 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Whether there is nothing to report: all objects are ready, and there are no warnings.
+    /// Returns `true` if there is nothing to report: all objects are ready, and there are no
+    /// warnings.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.events.is_empty() && self.notes.is_empty()
     }

@@ -31,7 +31,7 @@ enum Format {
     DecimalExponent,
 }
 
-/// Why a text is not a quantity, in the words of kube-apiserver.
+/// An error about a text that is not a quantity, with kube-apiserver's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// It is not a number followed by a suffix.

@@ -41,7 +41,7 @@ struct State {
     /// True once entries are no longer taken.
     is_closed: bool,
     is_finishing: bool,
-    /// Whether the owner has finished the record, rather than the thread has ended by itself.
+    /// Whether the owner has finished the record; `false` if the thread has ended by itself.
     is_finished: bool,
     /// The entries that were refused.
     dropped: u64,

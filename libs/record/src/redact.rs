@@ -63,8 +63,8 @@ pub fn redact(entry: &mut Entry) {
     }
 }
 
-/// Returns the JSON of an object or of a patch without the values of its kind. Bytes that are not
-/// JSON, such as YAML or protobuf, are replaced by the JSON text `"redacted"`.
+/// Returns the JSON of an object or a patch without the secret values of its kind. Bytes that are
+/// not JSON, such as YAML or protobuf, are replaced by the JSON text `"redacted"`.
 pub fn redact_json(kind: Kind, json: &[u8]) -> Bytes {
     let mut value = serde_json::from_slice(json).unwrap_or(Value::Null);
     match &mut value {

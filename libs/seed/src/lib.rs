@@ -112,7 +112,8 @@ impl Identities {
         bits.map_or_else(Uuid::new_v4, uuid)
     }
 
-    /// Whether the UID of an object that is about to be created is that of one which was created at this path meanwhile.
+    /// Returns `true` if the UID of an object that is about to be created is used already: another
+    /// object was created at this path in the meantime.
     pub fn is_used(&self, path: &[&str], uid: &str) -> bool {
         self.0.as_ref().is_some_and(|seeded| {
             seeded

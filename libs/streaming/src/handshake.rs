@@ -139,7 +139,8 @@ impl Handshake {
 }
 
 impl Handshake {
-    /// Whether the ports of port-forward are agreed upon beforehand, so that the request has to name them.
+    /// Returns `true` if the ports of port-forward are agreed upon in the handshake, so that the
+    /// request has to name them.
     pub fn needs_ports(&self) -> bool {
         matches!(self.transport, Transport::Channels { .. })
     }

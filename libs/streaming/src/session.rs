@@ -47,7 +47,7 @@ impl Receiver {
         self.chunks.recv().await
     }
 
-    /// Whether the client ended the stream in both directions.
+    /// Returns `true` if the client ended the stream in both directions.
     pub fn is_reset(&self) -> bool {
         self.is_reset.load(Ordering::Relaxed)
     }
@@ -75,7 +75,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the handler reads no more.
+    /// Returns `true` if the handler does not read any more.
     pub fn is_closed(&self) -> bool {
         self.chunks.is_closed()
     }

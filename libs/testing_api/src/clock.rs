@@ -140,7 +140,7 @@ impl Moves {
         self.observers.lock().push(Box::new(record));
     }
 
-    /// Returns whether anybody watches.
+    /// Publishes the time to its watchers. Returns `true` if there are any.
     pub(crate) fn publish(&self, now: Timestamp) -> bool {
         self.record_now(now);
         self.times.get().is_some_and(|times| times.send(now).is_ok())

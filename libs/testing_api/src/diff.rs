@@ -201,7 +201,7 @@ fn object_diff(
     Some(ObjectDiff { resource: bucket.to_owned(), namespace, name, change, fields })
 }
 
-/// Returns the fields in which two objects differ, at most 100, without the values of Secrets.
+/// Returns the fields in which two objects differ, at most 100. The values of Secrets are redacted.
 pub fn fields_of(bucket: &str, old: &Value, new: &Value) -> Vec<FieldDiff> {
     let mut fields = Vec::new();
     differences(old, new, &mut String::new(), DEEPEST, &mut fields);

@@ -91,7 +91,7 @@ pub struct ForkList {
     pub forks: Vec<Fork>,
 }
 
-/// Whether a text is a DNS label. Source: RFC 1123.
+/// Returns `true` if a text is a DNS label. Source: RFC 1123.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=LONGEST_NAME).contains(&text.len())

@@ -44,7 +44,8 @@ pub fn check(request: &PathRequest<'_>, names: &[String]) -> Result<()> {
     }
 }
 
-/// Whether a host is this server's: an address, which no name server can have given, or one of its names.
+/// Returns `true` if a host is this server: an IP address, which no name server can have resolved,
+/// or one of the server's names.
 fn is_own(host: &Authority, names: &[String]) -> bool {
     let host = host.host();
     let address = host.trim_start_matches('[').trim_end_matches(']');

@@ -8,7 +8,7 @@ use coracle_storage::{Event, Revision, Snapshot, Store};
 /// The attempts to read a history that is compacted meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Returns the events of a bucket that history still has, oldest first.
+/// Returns the events of a bucket that history still has, the oldest first.
 ///
 /// - `until`: the last revision
 pub fn events(
@@ -46,7 +46,8 @@ pub fn oldest(snapshot: &Snapshot<ObjectIndex>) -> Revision {
     compacted.max().unwrap_or_default()
 }
 
-/// Returns the verb of a change: of its author, or what the change itself shows.
+/// Returns the verb of a change: that of its author's request, or one that follows from the change
+/// itself.
 pub fn verb(event: &Event<ObjectIndex>) -> &'static str {
     match (&event.author, &event.before, &event.after) {
         (Some(Author { request, .. }), _, _) => request.verb.as_str(),

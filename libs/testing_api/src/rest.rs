@@ -18,7 +18,7 @@ use crate::Testing;
 /// The longest time from one look to the next, where nothing notifies.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Whether timers that are due belong to what is left to happen.
+/// The treatment of due timers while the control plane comes to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueTimers {
     /// They do: they are about to fire.

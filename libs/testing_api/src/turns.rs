@@ -31,7 +31,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// Whether another one may follow soon.
+    /// Records the number of requests so far. Returns `true` if another one may follow soon.
     fn go_on(&mut self, seen: u64, now: Instant) -> bool {
         let is_over = now >= self.changed + MOMENT;
         if seen != self.seen {

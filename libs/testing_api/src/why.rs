@@ -74,7 +74,7 @@ pub struct StoredObjects {
     left: Cell<usize>,
     /// Whether a read stopped early.
     is_truncated: Cell<bool>,
-    /// Whether objects are read without data and managed fields, and without their past.
+    /// Whether objects are read without their data, their managed fields and their past.
     is_outline: bool,
 }
 

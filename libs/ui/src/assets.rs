@@ -62,7 +62,7 @@ pub const SECURITY_HEADERS: [(&str, &str); 6] = [
     ("vary", "cookie, authorization"),
 ];
 
-/// Returns the file of a name below `/ui/`; the page itself for an empty one.
+/// Returns the file with a name below `/ui/`. The name of the page itself is empty.
 pub fn asset(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }

@@ -289,7 +289,7 @@ fn rank(resource: &Resource) -> usize {
     place.unwrap_or(FOREMOST.len() + usize::from(!resource.is_custom))
 }
 
-/// Whether an object was made by the control plane for itself.
+/// Returns `true` if the control plane created an object for itself.
 fn is_background(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));

@@ -33,7 +33,7 @@ pub fn redact_field<'a>(resource: &str, path: &str, values: impl IntoIterator<It
     }
 }
 
-/// Whether the values of a field of a Secret are no secret.
+/// Returns `true` if the values of a field of a Secret are not secret.
 fn is_public(path: &str) -> bool {
     let fields =
         [".metadata.labels", ".metadata.finalizers", ".metadata.ownerReferences", ".type", ".immutable"];

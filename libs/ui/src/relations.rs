@@ -57,7 +57,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Returns the edges of an object to objects that exist.
+/// Returns the edges from an object to objects that exist.
 pub(crate) fn edges(places: &Places, resource: &str, object: &Value) -> Vec<Edge> {
     let mut edges = Edges { places, namespace: text(&object["metadata"]["namespace"]), found: Vec::new() };
     let spec = &object["spec"];

@@ -112,8 +112,9 @@ impl Sessions {
         Ok(Some(format!("{name}={cookie}; Path=/; Max-Age={age}; Secure; HttpOnly; SameSite=Strict")))
     }
 
-    /// Whether a request without other credentials may be answered as one of [`UI_USER`]: a GET of the page with a valid
-    /// cookie, or the exchange of a link that can be used, which is not used up by that.
+    /// Returns `true` if a request without other credentials may be served as one of [`UI_USER`].
+    /// That is a GET of the page with a valid cookie, or the exchange of a valid link, which this
+    /// check does not use up.
     pub fn admits(&self, parts: &Parts) -> bool {
         let path = parts.uri.path();
         let is_read = parts.method == Method::GET || parts.method == Method::HEAD;
@@ -121,7 +122,7 @@ impl Sessions {
         is_read && is_of_page(path) && (self.has_cookie(&parts.headers) || has_link())
     }
 
-    /// Whether a query has the token of a link that can be used.
+    /// Returns `true` if a query has the token of a valid link.
     fn has_link(&self, query: &str) -> bool {
         let now = self.clock.now();
         let token = query.split('&').find_map(|option| option.strip_prefix("token="));
@@ -138,7 +139,7 @@ impl Sessions {
     }
 }
 
-/// Whether a path is below the page, written without anything that could be read as another path.
+/// Returns `true` if a path is below the page, and has no parts that could be read as another path.
 fn is_of_page(path: &str) -> bool {
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'/' | b'.' | b'-' | b'_');
     (path == PREFIX.trim_end_matches('/') || path.starts_with(PREFIX))

@@ -18,7 +18,7 @@ pub const CLAIMS: &str = "persistentvolumeclaims";
 /// The pods that are explained one by one.
 const MAX_PODS: usize = 10;
 
-/// Returns the names of the claims that a pod uses, each with the name of the volume of the pod.
+/// Returns the names of the claims that a pod uses, each with the name of the pod's volume.
 pub fn of_pod(pod: &Value) -> Vec<(String, String)> {
     let pod_name = text_or_empty(&pod["metadata"]["name"]);
     let named = items(&pod["spec"]["volumes"]).filter_map(|volume| {
@@ -66,8 +66,8 @@ fn has_ended(pod: Target) -> bool {
     ["Succeeded", "Failed"].contains(&text_or_empty(&pod.status()["phase"]))
 }
 
-/// Whether a pod keeps a claim from being deleted: it has a node and names the claim, or made it
-/// for itself and is not shut down.
+/// Returns `true` if a pod keeps a claim from being deleted: it has a node and uses the claim, or
+/// the claim was created for it and it has not ended.
 fn holds(pod: &Value, claim: Target) -> bool {
     let metadata = &pod["metadata"];
     let is_shut_down = is_terminating(pod) && metadata["deletionGracePeriodSeconds"] == 0;
@@ -319,8 +319,8 @@ fn first_consumer(ctx: &Context, target: Target, named: &str, cause: Cause) -> R
         .because(causes)
 }
 
-/// Whether a claim is owned by a former pod of a name: a StatefulSet waits until such a claim is
-/// deleted before it makes the pod anew.
+/// Returns `true` if a claim is owned by an earlier pod of this name. A StatefulSet waits until
+/// such a claim is deleted before it creates the pod again.
 ///
 /// - `pod`: the name of a pod that does not exist
 pub fn is_stale(claim: &Value, pod: &str) -> bool {

@@ -13,12 +13,12 @@ const WANTED: [&str; 6] = ["Ready", "Available", "Synced", "Healthy", "Establish
 /// The conditions that are true of an object that failed.
 const UNWANTED: [&str; 5] = ["Stalled", "Degraded", "Failed", "Failure", "ReconcileError"];
 
-/// Returns a condition by its type.
+/// Returns the condition with this type.
 pub fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     items(&object["status"]["conditions"]).find(|condition| condition["type"] == name)
 }
 
-/// Returns a condition by its type if it is true.
+/// Returns the condition with this type, if it is true.
 pub fn is_true<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     condition(object, name).filter(|condition| condition["status"] == "True")
 }

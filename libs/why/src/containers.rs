@@ -21,8 +21,8 @@ pub struct Finding {
     pub cause: Cause,
 }
 
-/// Returns the containers that keep a pod from being ready; init containers first, and only these
-/// while they are not done.
+/// Returns the findings about containers that keep a pod from being ready. If init containers are
+/// not done, these are only about init containers.
 pub fn findings(ctx: &Context, target: Target) -> Vec<Finding> {
     let init = of_list(ctx, target, "initContainerStatuses", "init container");
     match init.is_empty() {
@@ -86,7 +86,7 @@ fn finding(ctx: &Context, target: Target, list: &str, noun: &str, status: &Value
     Some(Finding { state: kind, short, clause, cause: cause.waits_for(waits_for).remedy(remedy) })
 }
 
-/// Whether an init container is a sidecar, which runs beside the containers.
+/// Returns `true` if an init container is a sidecar, which runs beside the other containers.
 fn is_sidecar(target: Target, name: &str) -> bool {
     items(&target.spec()["initContainers"])
         .any(|container| container["name"] == name && container["restartPolicy"] == "Always")

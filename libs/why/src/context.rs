@@ -63,7 +63,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether deletion of an object has been requested.
+/// Returns `true` if deletion of an object has been requested.
 pub fn is_terminating(object: &Value) -> bool {
     text(&object["metadata"]["deletionTimestamp"]).is_some()
 }
@@ -80,11 +80,11 @@ pub struct Context<'a> {
     visited: RefCell<HashSet<(String, String, String)>>,
     /// The objects of lists that may still be visited.
     budget: Cell<usize>,
-    /// Whether a list has fewer objects than there are.
+    /// Whether a list is incomplete, since too many objects have been visited.
     is_truncated: Cell<bool>,
     depth: Cell<usize>,
     max_depth: usize,
-    /// Whether causes are only the objects that are waited for directly.
+    /// Whether only the objects that are directly waited for are causes.
     is_direct: bool,
 }
 
@@ -118,7 +118,8 @@ impl<'a> Context<'a> {
         self.objects.get(resource, namespace, name)
     }
 
-    /// Returns the objects of a resource; none once too many have been visited.
+    /// Returns the objects of a resource. The list is empty once too many objects have been
+    /// visited.
     pub fn list(&self, resource: &str, namespace: Option<&str>) -> Rc<Vec<Value>> {
         let key = (resource.to_owned(), namespace.map(str::to_owned));
         if let Some(list) = self.lists.borrow().get(&key) {
@@ -139,7 +140,7 @@ impl<'a> Context<'a> {
         list
     }
 
-    /// Whether lists have fewer objects than there are.
+    /// Returns `true` if a list is incomplete.
     pub fn is_truncated(&self) -> bool {
         self.is_truncated.get() || self.objects.is_truncated()
     }
@@ -158,7 +159,7 @@ impl<'a> Context<'a> {
         &self.resources
     }
 
-    /// Returns the resource that an owner reference names; None if it is not served.
+    /// Returns the resource to which an owner reference refers, or `None` if it is not served.
     pub fn resource_of(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let group = group_of_version(api_version);
         self.resources
@@ -166,7 +167,7 @@ impl<'a> Context<'a> {
             .find(|resource| resource.kind == kind && group_of_version(&resource.api_version) == group)
     }
 
-    /// Returns the newest event of an object with one of some reasons.
+    /// Returns the newest event of an object with one of these reasons.
     pub fn last_event(&self, target: Target, reasons: &[&str]) -> Option<Value> {
         let namespace = if target.namespace.is_empty() { "default" } else { target.namespace };
         let kind = self.kind(target.resource);
@@ -191,7 +192,7 @@ impl<'a> Context<'a> {
         )
     }
 
-    /// Returns the full name of an object: `pod/shop/web-0`, `statefulset.apps/shop/web`.
+    /// Returns the full name of an object, such as `pod/shop/web-0` or `statefulset.apps/shop/web`.
     pub fn reference(&self, resource: &str, namespace: &str, name: &str) -> String {
         reference(&self.kind(resource), group_of_resource(resource), namespace, name)
     }
@@ -200,7 +201,7 @@ impl<'a> Context<'a> {
         self.reference(target.resource, target.namespace, target.name)
     }
 
-    /// Returns the name of an object in a sentence: `pod/web-0`, `widget.example.com/w`.
+    /// Returns the name of an object for a sentence, such as `pod/web-0` or `widget.example.com/w`.
     pub fn short(&self, resource: &str, name: &str) -> String {
         let group = group_of_resource(resource);
         let is_built_in = !group.contains('.') || group.ends_with(".k8s.io");
@@ -276,7 +277,7 @@ pub fn event_time(event: &Value) -> &str {
     times.into_iter().find_map(text).unwrap_or_default()
 }
 
-/// Returns the full name of an object of a kind and a group.
+/// Returns the full name of an object, by its kind and group.
 pub fn reference(kind: &str, group: &str, namespace: &str, name: &str) -> String {
     let mut path = cut(kind, MAX_NAME).to_lowercase();
     if !group.is_empty() {
@@ -288,12 +289,12 @@ pub fn reference(kind: &str, group: &str, namespace: &str, name: &str) -> String
     path
 }
 
-/// Returns the group of an apiVersion: `apps` of `apps/v1`, and an empty text of `v1`.
+/// Returns the group of an apiVersion: `apps` for `apps/v1`, and `""` for `v1`.
 pub fn group_of_version(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// Returns the group of a resource: `apps` of `statefulsets.apps`.
+/// Returns the group of a resource: `apps` for `statefulsets.apps`.
 pub fn group_of_resource(resource: &str) -> &str {
     resource.split_once('.').map_or("", |(_, group)| group)
 }

@@ -9,11 +9,11 @@ use crate::kubectl;
 use crate::objects::{Version, Writer};
 use crate::text::{duration, items, quoted, text, text_or_empty, texts, time};
 
-/// Returns the version by which deletion of an object was requested: the first that has a deletion
-/// timestamp, or the deletion itself.
+/// Returns the version of an object in which its deletion was requested: the first one with a
+/// deletion timestamp, or the deletion itself.
 ///
-/// - `versions`: newest first
-/// - `uid`: of the object; empty for the newest one of the name
+/// - `versions`: the newest first
+/// - `uid`: the uid of the object; empty for the newest object of the name
 pub fn request<'a>(versions: &'a [Version], uid: &str) -> Option<&'a Version> {
     let uid = if uid.is_empty() { uid_of(versions.first()?) } else { uid };
     let is_meant = |version: &&Version| uid_of(version) == uid;
@@ -96,8 +96,8 @@ pub fn describe(writer: &Writer) -> String {
     }
 }
 
-/// Returns the time at which deletion of an object was requested: the deletion timestamp is later
-/// by the grace period.
+/// Returns the time at which deletion of an object was requested. The deletion timestamp is later
+/// than that by the grace period.
 pub fn requested_at(target: Target) -> Option<String> {
     let metadata = &target.object["metadata"];
     let at = text(&metadata["deletionTimestamp"])?;
@@ -163,7 +163,7 @@ pub fn grace(ctx: &Context, target: Target) -> Option<(String, Cause)> {
     Some(("grace period".to_owned(), cause.waits_for(waits_for).remedy(remedy)))
 }
 
-/// Whether a pod ended, or has no container that runs while some are known to have terminated.
+/// Returns `true` if a pod has ended, or all its containers have terminated.
 fn has_ended(status: &Value) -> bool {
     let phase = text_or_empty(&status["phase"]);
     let mut containers = items(&status["containerStatuses"]).peekable();

@@ -60,7 +60,7 @@ const RULES: [(&str, &str, Rule); 14] = [
 #[derive(Debug)]
 pub struct Blocker {
     pub finalizer: String,
-    /// Whether no controller of the control plane removes it.
+    /// Whether no controller of the control plane removes the finalizer.
     pub is_foreign: bool,
     /// The controller that removes the finalizer, its condition, and what can be done.
     pub sentence: String,
@@ -77,8 +77,8 @@ pub fn blockers(ctx: &Context, target: Target) -> Vec<Blocker> {
     all.map(|(field, name)| blocker(ctx, target, field, name)).collect()
 }
 
-/// Returns the writer that set a finalizer, if history has that write: the oldest of the last versions that have it, if the version
-/// before has it not or the object was created by it.
+/// Returns the writer that set a finalizer. The write must be in history: the version before it
+/// lacks the finalizer, or the write created the object.
 fn setter(ctx: &Context, target: Target, finalizer: &str) -> Option<Manager> {
     let past = ctx.past(target.resource, target.namespace, target.name);
     let is_same = |version: &&Version| {

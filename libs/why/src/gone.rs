@@ -20,7 +20,7 @@ use crate::volumes::VOLUMES;
 struct Why {
     clause: String,
     causes: Vec<Cause>,
-    /// Whether the owner of the object wants fewer of its kind, or others in its place.
+    /// Whether the owner of the object wants fewer objects of its kind, or others in its place.
     is_intended: bool,
 }
 
@@ -108,7 +108,7 @@ fn delay(ctx: &Context, resource: &str, request: &Version, removal: &Version) ->
     }
 }
 
-/// Whether the owner makes such an object again.
+/// Returns a sentence if the owner will create such an object again, and an empty text otherwise.
 fn again(ctx: &Context, target: Target) -> String {
     let owner = owners::controller(target.object);
     let living = owner.filter(|owner| match look_up(ctx, target.namespace, owner) {
@@ -148,7 +148,7 @@ fn why(ctx: &Context, target: Target, role: Option<Role>, request: &Version) -> 
         .or_else(|| expired(target).filter(|_| role.is_some()))
 }
 
-/// Whether the deletion of an object was requested before another request.
+/// Returns `true` if the deletion of an object was requested before another request.
 fn is_earlier(ctx: &Context, resource: &str, namespace: &str, name: &str, request: &Version) -> bool {
     let versions = ctx.past(resource, namespace, name);
     let uid = versions.first().map(|version| &version.object["metadata"]["uid"]);

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 use crate::context::Target;
 use crate::text::texts;
 
-/// Returns the object as arguments of kubectl: `pods web-0 -n shop`.
+/// Returns the arguments of kubectl for an object, such as `pods web-0 -n shop`.
 pub fn object(resource: &str, namespace: &str, name: &str) -> String {
     format!("{} {}", shell(resource), named(namespace, name))
 }
 
-/// Returns the name and the namespace as arguments of kubectl: `web-0 -n shop`.
+/// Returns the arguments of kubectl for a name and a namespace, such as `web-0 -n shop`.
 pub fn named(namespace: &str, name: &str) -> String {
     match namespace {
         "" => shell(name),
@@ -35,13 +35,14 @@ pub fn delete_all(resource: &str, namespace: &str, names: &[&str]) -> String {
     format!("kubectl delete {} {}{}", shell(resource), first.concat(), named(namespace, last))
 }
 
-/// Returns the command that merges a patch into an object.
+/// Returns the command that applies a merge patch to an object.
 pub fn merge(resource: &str, namespace: &str, name: &str, patch: &Value) -> String {
     let patch = shell(&patch.to_string());
     format!("kubectl patch {} --type=merge -p {patch}", object(resource, namespace, name))
 }
 
-/// Returns the command that removes a finalizer, and fails if the list has changed since.
+/// Returns the command that removes a finalizer. It fails if the list of finalizers has changed
+/// since.
 pub fn remove_finalizer(target: Target, finalizer: &str) -> String {
     let Target { resource, namespace, name, object: value } = target;
     let mut finalizers = texts(&value["metadata"]["finalizers"]);
@@ -55,7 +56,8 @@ pub fn remove_finalizer(target: Target, finalizer: &str) -> String {
     )
 }
 
-/// Returns the command that removes one finalizer of the specification of a namespace. The others, such as `kubernetes`, stay.
+/// Returns the command that removes one finalizer from the spec of a namespace. The others, such as
+/// `kubernetes`, stay.
 pub fn finalize(name: &str, finalizer: &str) -> String {
     let path = format!("/api/v1/namespaces/{name}/finalize");
     let filter = format!(".spec.finalizers -= {}", json!([finalizer]));

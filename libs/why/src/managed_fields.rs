@@ -17,7 +17,7 @@ pub fn of_finalizer(object: &Value, finalizer: &str) -> Option<Manager> {
     manager(object, |fields| fields["f:metadata"]["f:finalizers"].get(&element).is_some())
 }
 
-/// Returns the manager with an entry for a field; the oldest, if several have one.
+/// Returns the manager that has an entry for a field, or the oldest one if several have.
 fn manager(object: &Value, has: impl Fn(&Value) -> bool) -> Option<Manager> {
     let entries = items(&object["metadata"]["managedFields"]).filter(|entry| has(&entry["fieldsV1"]));
     let entry = entries.min_by_key(|entry| text_or_empty(&entry["time"]))?;

@@ -4,25 +4,25 @@ use serde_json::Value;
 
 /// Read access to the objects that an explanation is about, to their past, and to refused requests.
 pub trait Objects {
-    /// Returns an object of a resource such as `pods` or `statefulsets.apps`; the namespace is
+    /// Returns an object of a resource, such as `pods` or `statefulsets.apps`. The namespace is
     /// empty for cluster-scoped resources.
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value>;
 
-    /// Returns all objects of a resource, in one namespace, or in all with None.
+    /// Returns all objects of a resource in one namespace, or with `None` in all namespaces.
     fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<Value>;
 
-    /// Returns the resources that are served.
+    /// Returns the served resources.
     fn resources(&self) -> Vec<Resource>;
 
-    /// Returns the known past of an object by its name, newest first: its versions and its
-    /// deletion.
+    /// Returns the known past of the objects with a name, the newest first: their versions and
+    /// deletions.
     fn past(&self, resource: &str, namespace: &str, name: &str) -> Vec<Version>;
 
-    /// Returns the requests about an object that were refused lately, newest first: by admission, a
-    /// quota, a disruption budget or a conflict.
+    /// Returns recently refused requests about an object, the newest first. They were refused by
+    /// admission, a quota, a disruption budget or a conflict.
     fn refusals(&self, resource: &str, namespace: &str, name: &str) -> Vec<Refusal>;
 
-    /// Whether a read left objects out that exist, because there was a limit to them.
+    /// Returns `true` if a read left out existing objects because of a limit.
     fn is_truncated(&self) -> bool {
         false
     }
@@ -44,7 +44,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Whether its objects are Events, which own nothing and hold up nothing.
+    /// Returns `true` if the objects are Events, which neither own nor block other objects.
     pub(crate) fn is_event(&self) -> bool {
         ["events", "events.events.k8s.io"].contains(&self.name.as_str())
     }

@@ -61,7 +61,7 @@ pub fn controller(object: &Value) -> Option<Owner> {
     owners(object).find(|owner| owner.is_controller)
 }
 
-/// Whether an object is owned by another, by the other's uid.
+/// Returns `true` if an object is owned by the object with this uid.
 pub fn is_owned_by(object: &Value, uid: &str) -> bool {
     !uid.is_empty() && items(&object["metadata"]["ownerReferences"]).any(|owner| owner["uid"] == uid)
 }
@@ -177,7 +177,7 @@ pub fn orphaning(ctx: &Context, target: Target) -> Wait {
     Wait { clause, remedy: String::new(), causes }
 }
 
-/// Whether an owner is deleted or being deleted.
+/// Returns `true` if an owner is deleted or terminating.
 pub fn is_gone(lookup: &Lookup) -> bool {
     match lookup {
         Lookup::Found(object) => is_terminating(object),

@@ -11,7 +11,7 @@ use crate::reason::{Reason, State};
 use crate::scheduling;
 use crate::text::{items, quoted, reason_and_message, text, text_or_empty};
 
-/// Whether a pod is running and ready.
+/// Returns `true` if a pod is running and ready.
 pub fn is_ready(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && is_true(pod, "Ready").is_some()
 }

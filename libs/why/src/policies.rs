@@ -15,7 +15,8 @@ const MAX_BUDGETS: usize = 100;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
 
-/// Returns the quotas that a refusal names: `exceeded quota: NAME, requested: ...`.
+/// Returns the quota that a refusal names as a cause. The message has the form `exceeded quota:
+/// NAME, requested: ...`.
 pub fn quotas_in(ctx: &Context, namespace: &str, message: &str) -> Vec<Cause> {
     let named = message.split_once("exceeded quota: ").and_then(|(_, rest)| rest.split(',').next());
     let Some(name) = named.map(str::trim).filter(|name| !name.is_empty()) else { return Vec::new() };
@@ -122,7 +123,7 @@ pub fn refused_eviction(ctx: &Context, target: Target, refusal: &Refusal) -> Rea
     Reason::ready("eviction refused", sentence).because(causes)
 }
 
-/// Whether a budget selects a pod, by labels; expressions are taken to match.
+/// Returns `true` if a budget selects a pod by labels. Expressions count as matching.
 fn selects(budget: &Value, pod: &Value) -> bool {
     let selector = &budget["spec"]["selector"];
     let labels = selector["matchLabels"].as_object();

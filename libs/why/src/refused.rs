@@ -37,7 +37,8 @@ pub fn of_object(ctx: &Context, target: Target) -> Option<Reason> {
     Some(reason(ctx, target.resource, target.namespace, target.name, &refusals, sentence))
 }
 
-/// Whether a refusal is not a conflict of a controller, which repeats its request by itself.
+/// Returns `true` unless a refusal is a conflict of a controller, which repeats its request by
+/// itself.
 fn is_telling(refusal: &Refusal) -> bool {
     refusal.code != 409 || deletion::role(&refusal.writer) == Role::Client
 }

@@ -24,7 +24,7 @@ pub fn ordinals(set: &Value) -> (i64, i64) {
     (start, start.saturating_add(replicas))
 }
 
-/// Returns the ordinal of a pod of a set, by its name.
+/// Returns the ordinal of a set's pod by its name.
 pub fn ordinal(set: &str, pod: &str) -> Option<i64> {
     let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?;
     ordinal.bytes().all(|byte| byte.is_ascii_digit()).then(|| ordinal.parse().ok())?

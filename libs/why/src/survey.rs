@@ -37,22 +37,22 @@ impl<'a> Survey<'a> {
         Survey(Context::direct(objects, now))
     }
 
-    /// Returns the resources that are served.
+    /// Returns the served resources.
     pub fn resources(&self) -> &[Resource] {
         self.0.resources()
     }
 
-    /// Returns all objects of a resource; none once too many have been read.
+    /// Returns all objects of a resource. The list is empty once too many objects have been read.
     pub fn list(&self, resource: &str) -> Rc<Vec<Value>> {
         self.0.list(resource, None)
     }
 
-    /// Whether objects are missing in the lists so far, because too many have been read.
+    /// Returns `true` if lists so far are incomplete, since too many objects have been read.
     pub fn is_truncated(&self) -> bool {
         self.0.is_truncated()
     }
 
-    /// Returns the full name of an object, as explanations write it: `pod/shop/web-0`.
+    /// Returns the full name of an object as explanations write it, such as `pod/shop/web-0`.
     pub fn reference(&self, resource: &str, namespace: &str, name: &str) -> String {
         self.0.reference(resource, namespace, name)
     }
@@ -84,7 +84,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Returns the state of an object, and the reason for it in a few words.
+/// Returns the state of an object, and a short reason for it.
 pub(crate) fn state(ctx: &Context, target: Target) -> (State, String) {
     if target.is_terminating() {
         return (State::Terminating, terminating(target));
@@ -95,7 +95,7 @@ pub(crate) fn state(ctx: &Context, target: Target) -> (State, String) {
     }
 }
 
-/// Returns the finalizers of a terminating object in a few words.
+/// Lists the finalizers of a terminating object in a few words.
 fn terminating(target: Target) -> String {
     let finalizers: Vec<String> =
         texts(&target.object["metadata"]["finalizers"]).take(10).map(quoted).collect();

@@ -9,17 +9,17 @@ pub const MAX_QUOTED: usize = 300;
 /// The names in an enumeration before the rest is counted.
 const MAX_NAMES: usize = 3;
 
-/// Returns the text of a value; None if it is absent, empty or no string.
+/// Returns the string in a value, or `None` if it is absent, empty or not a string.
 pub fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
 
-/// Returns the text of a value, or an empty one.
+/// Returns the string in a value, or an empty one.
 pub fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns a number, which counts as zero if it is absent.
+/// Returns the number in a value, or 0 if it is absent.
 pub fn count(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
@@ -29,7 +29,7 @@ pub fn items(list: &Value) -> impl DoubleEndedIterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Returns the texts among the elements of a list.
+/// Returns the strings among the elements of a list.
 pub fn texts(list: &Value) -> impl Iterator<Item = &str> {
     items(list).filter_map(text)
 }
@@ -48,7 +48,7 @@ pub fn cut(text: &str, max: usize) -> String {
     }
 }
 
-/// Returns a text of an object as one line of bounded length, without the full stop at its end.
+/// Returns a text from an object as one line of bounded length, without a full stop at its end.
 pub fn quoted(text: &str) -> String {
     cut(text, MAX_QUOTED).trim_end_matches(['.', ' ']).to_owned()
 }
@@ -65,21 +65,21 @@ pub fn enumerate<S: AsRef<str>>(names: &[S]) -> String {
     }
 }
 
-/// Returns a text with a capital letter at its beginning.
+/// Returns a text with its first letter capitalized.
 pub fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Returns a text with a full stop at its end, unless it ends with a command, of which the stop
-/// would become a part.
+/// Returns a text with a full stop at its end. A text that ends with a command gets none, since the
+/// stop would become a part of the command.
 pub fn with_stop(text: &str) -> String {
     let last = text.rsplit(". ").next().unwrap_or(text);
     let is_stopped = text.is_empty() || text.ends_with('.') || last.contains("kubectl ");
     if is_stopped { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns a number with a noun: `1 pod`, `3 pods`.
+/// Returns a number with a noun, such as `1 pod` or `3 pods`.
 pub fn plural(count: impl Into<i128>, noun: &str) -> String {
     match count.into() {
         1 => format!("1 {noun}"),
@@ -132,7 +132,7 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
-/// Returns the duration since a time in seconds; None if there is no such time.
+/// Returns the seconds since the time in a value, or `None` if it has no valid time.
 pub fn seconds_since(now: Timestamp, at: &Value) -> Option<i64> {
     Some(now.as_second().saturating_sub(time(text(at)?)?.as_second()))
 }

@@ -67,14 +67,14 @@ fn key(target: Target) -> Key {
     (target.resource.to_owned(), target.namespace.to_owned(), target.name.to_owned())
 }
 
-/// Returns the tree of owners and dependents around an object, from its first owner down.
+/// Returns the tree of owners and dependents around an object, from its topmost owner down.
 ///
 /// - `resource`: the plural name with its group, such as `pods` or `statefulsets.apps`
 /// - `namespace`: empty for cluster-scoped resources
 ///
-/// Of several owners the controller is followed. An owner that does not exist, and one that owns
-/// itself through others, is in the tree with that reason. Returns None if neither the object nor
-/// its past is known.
+/// If an object has several owners, the tree follows the controller. An owner that does not exist,
+/// or that owns itself through others, is in the tree with that reason. Returns `None` if neither
+/// the object nor its past is known.
 pub fn tree(objects: &dyn Objects, resource: &str, namespace: &str, name: &str) -> Option<Tree> {
     let ctx = Context::shallow(objects, Timestamp::UNIX_EPOCH);
     let requested = (resource.to_owned(), namespace.to_owned(), name.to_owned());

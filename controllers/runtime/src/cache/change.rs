@@ -41,7 +41,8 @@ impl<K> Change<K> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// Whether something about the object has changed; also true for additions and deletions.
+    /// Returns `true` if this property of the object has changed, or if the object was added or
+    /// deleted.
     pub fn changed<T: PartialEq>(&self, what: impl Fn(&K) -> T) -> bool {
         self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
     }

@@ -139,7 +139,7 @@ struct Marked {
 
 /// Reads the lines of one watch.
 struct Reader<'h, K, H> {
-    /// Whether all objects are listed first, and the end of these has not come.
+    /// Whether the initial list of objects is requested and has not ended.
     is_listing: bool,
     handle: &'h mut H,
     event: PhantomData<fn() -> K>,

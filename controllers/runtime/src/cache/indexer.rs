@@ -95,7 +95,7 @@ impl Indexer {
         Indexer { activity, ..Indexer::default() }
     }
 
-    /// Returns the object of that name.
+    /// Returns the object with this name.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<Arc<dyn Object>> {
         self.state().objects.get(name).cloned()
     }
@@ -155,7 +155,7 @@ impl Indexer {
         .await;
     }
 
-    /// Returns all that is, and then each change.
+    /// Subscribes to the objects: the receiver gets all present ones, and then each change.
     pub fn subscribe(&self) -> UnboundedReceiver<Sent> {
         let (sender, receiver) = unbounded();
         let mut state = self.state();
@@ -194,8 +194,8 @@ impl Indexer {
         }
     }
 
-    /// Returns all objects, and the revision up to which they are all; None while that is not
-    /// known.
+    /// Returns all objects, and the revision up to which they are complete; `None` while that is
+    /// not known.
     pub(super) fn complete_objects(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
         let state = self.state();
         Some((state.objects.values().cloned().collect(), state.complete?))

@@ -53,7 +53,7 @@ pub trait Index<K>: 'static {
 }
 
 impl<K: Cached> Cache<K> {
-    /// Returns the typed cache over an indexer of the kind.
+    /// Returns a typed cache over an indexer of its kind.
     pub(super) fn of(indexer: Arc<Indexer>) -> Cache<K> {
         Cache { indexer, kind: PhantomData }
     }
@@ -76,7 +76,7 @@ impl<K: Cached> Cache<K> {
         &self.indexer
     }
 
-    /// Returns the object of that name.
+    /// Returns the object with this name.
     pub fn get(&self, name: &NamespacedName) -> Option<Arc<K>> {
         self.indexer.get(name).and_then(object::downcast)
     }
@@ -124,14 +124,14 @@ impl<K: Cached> Cache<K> {
         self.indexer.clone().synced().await;
     }
 
-    /// Whether everything that existed at the start was observed.
+    /// Returns `true` if everything that existed at the start was observed.
     #[cfg(test)]
     pub fn is_synced(&self) -> bool {
         self.indexer.is_synced()
     }
 
-    /// Returns all that is, and then each change. The receiver has to keep up: changes are kept
-    /// until it takes them.
+    /// Subscribes to the objects: the receiver gets all present ones, and then each change. It must
+    /// keep up, since changes are kept until it takes them.
     pub fn subscribe(&self) -> Changes<K> {
         Changes::of(self.indexer.subscribe())
     }

@@ -83,7 +83,7 @@ struct State<K> {
 /// The wait of a key.
 struct Dirty {
     since: Instant,
-    /// Whether the key comes after all keys that are not paced, under a manual clock.
+    /// Whether the key is taken only after all keys that are not paced. Used under a manual clock.
     is_paced: bool,
 }
 
@@ -206,7 +206,7 @@ impl<K: Key> Queue<K> {
         self.add_after(key, timer.after(delay));
     }
 
-    /// Returns whether a key waits, or was added again while it is processed.
+    /// Returns `true` if a key waits, or was added again while it is processed.
     pub fn is_dirty(&self, key: &K) -> bool {
         self.state().dirty.contains_key(key)
     }

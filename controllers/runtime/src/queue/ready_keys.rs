@@ -31,7 +31,7 @@ pub struct KeysInTurns<K> {
 }
 
 impl<K: Key> ReadyKeys<K> {
-    /// An empty collection.
+    /// Creates an empty collection.
     pub fn new(clock: &Clock, queue: Weak<dyn TakeTurn>, name: &str) -> ReadyKeys<K> {
         static QUEUES: AtomicUsize = AtomicUsize::new(0);
         if clock.turns().is_none() {
@@ -42,7 +42,7 @@ impl<K: Key> ReadyKeys<K> {
         ReadyKeys::Turns(KeysInTurns { clock, queue, name, id, keys, place: None, turn: None })
     }
 
-    /// Whether the keys wait for turns.
+    /// Returns `true` if the keys wait for turns.
     pub fn is_in_turns(&self) -> bool {
         matches!(self, ReadyKeys::Turns(_))
     }
@@ -54,7 +54,7 @@ impl<K: Key> ReadyKeys<K> {
         }
     }
 
-    /// Whether there is a key that can be taken.
+    /// Returns `true` if there is a key that can be taken.
     pub fn is_ready(&self) -> bool {
         match self {
             ReadyKeys::Arrival(keys) => !keys.is_empty(),

@@ -45,7 +45,7 @@ pub const DESCRIPTOR: ControllerDescriptor<Settings> = ControllerDescriptor {
     is_possible,
 };
 
-/// Returns whether nodes are simulated: the nodes of another cluster could not use the volumes.
+/// Returns `true` if nodes are simulated. The nodes of another cluster could not use the volumes.
 fn is_possible(settings: &Settings) -> bool {
     settings.nodes.is_some()
 }
@@ -197,14 +197,15 @@ impl ProvisionerPlugin for Driver {
     }
 }
 
-/// Returns the number that identifies a start of the provisioner: the milliseconds since 1970, or a
-/// number derived from the seed.
+/// Returns the number that identifies this start of the provisioner: the milliseconds since 1970,
+/// or a number derived from the seed.
 fn started(context: &Context) -> i64 {
     let seeded = context.settings.seed.map(|seed| seed.number(&["provisioners", "", CSI_DRIVER]) as u32);
     seeded.map_or_else(|| context.clock.now().as_millisecond(), i64::from)
 }
 
-/// Returns the recorder of events. external-provisioner's name in events is that of a process.
+/// Returns the recorder of events. Its component has the process in its name, as
+/// external-provisioner's.
 fn recorder(context: &Context) -> Recorder {
     let id = context.identity();
     context.recorder(&format!("{CSI_DRIVER}_csi-controller-0_{id}"))

@@ -8,8 +8,8 @@ use coracle_object_meta::{annotation, has_finalizer, set_finalizer};
 use coracle_volumes::migration::{CSI_DRIVER, Migration};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-/// Returns whether the driver is responsible for a volume: one that it provisioned, or took over;
-/// or that a client created for it.
+/// Returns `true` if the driver is responsible for a volume: it provisioned the volume, or took it
+/// over from a plugin, or a client created the volume for it.
 pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
     match annotation(&volume.metadata, PROVISIONED_BY) {
@@ -23,8 +23,8 @@ pub fn is_ours(volume: &PersistentVolume, migration: Migration) -> bool {
     }
 }
 
-/// Returns whether the volume must have the external deletion-protection finalizer (KEP-2644); None
-/// leaves it unchanged.
+/// Returns whether the volume must have the external deletion-protection finalizer (KEP-2644), or
+/// `None` if the finalizer is left as it is.
 ///
 /// - `honors_policy`: the gate HonorPVReclaimPolicy
 pub fn wants_finalizer(volume: &PersistentVolume, honors_policy: bool) -> Option<bool> {
@@ -36,15 +36,15 @@ pub fn wants_finalizer(volume: &PersistentVolume, honors_policy: bool) -> Option
     }
 }
 
-/// Returns the volume with the finalizer or without it; None if nothing changes.
+/// Returns the volume with the finalizer added or removed, or `None` if nothing changes.
 pub fn with_finalizer_updated(volume: &PersistentVolume, honors_policy: bool) -> Option<PersistentVolume> {
     let mut changed = volume.clone();
     let wanted = wants_finalizer(volume, honors_policy)?;
     set_finalizer(&mut changed.metadata, EXTERNAL_PROTECTION, wanted).then_some(changed)
 }
 
-/// Returns whether the driver must delete the storage behind a volume. A terminating volume without
-/// a protection finalizer is not the driver's to delete.
+/// Returns `true` if the driver must delete the storage of a volume. If a volume is terminating
+/// without a protection finalizer, the driver is not responsible for its storage.
 pub fn should_delete_storage(volume: &PersistentVolume) -> bool {
     let is_kept = DELETION_PROTECTIONS.iter().any(|finalizer| has_finalizer(&volume.metadata, finalizer));
     (is_kept || !volume.is_terminating()) && volume.phase() == "Released" && volume.policy() == DELETE

@@ -42,7 +42,7 @@ pub struct Rejection {
 }
 
 impl AdmittedPods {
-    /// Returns the pods that were admitted before.
+    /// Creates the record of pods that were admitted before.
     pub fn with(pods: impl Iterator<Item = Arc<Pod>>) -> AdmittedPods {
         let mut admitted = AdmittedPods::default();
         pods.for_each(|pod| admitted.add(&pod));

@@ -113,7 +113,7 @@ impl Inheritance {
     }
 }
 
-/// Whether pods may inherit something else than before.
+/// Returns `true` if the settings that pods inherit from the object have changed.
 fn has_changed<K: Cached>(change: &Change<K>) -> bool {
     let of = |object: &Option<Arc<K>>| object.as_ref().map(|object| overrides_of(object.meta()));
     of(&change.old).unwrap_or_default() != of(&change.new).unwrap_or_default()

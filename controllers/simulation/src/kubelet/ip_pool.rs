@@ -13,10 +13,10 @@ pub struct IpPool {
 }
 
 impl IpPool {
-    /// Returns the address of a pod, now or since before; none if all are taken.
+    /// Returns the address of a pod, and assigns one if it has none; `None` if all are taken.
     ///
-    /// - `choice`: a number that follows from the pod, if its address shall; None for the address
-    ///   that has been free for longest
+    /// - `choice`: a number derived from the pod, if its address is to depend on it; `None` for the
+    ///   address that has been free for the longest time
     pub fn allocate(&mut self, node: SimulatedNode, uid: &str, choice: Option<u64>) -> Option<Ipv4Addr> {
         if let Some((_, address)) = self.taken.get(uid) {
             return Some(*address);

@@ -29,7 +29,7 @@ pub struct Mounts {
     pub attachments: Arc<Cache<VolumeAttachment>>,
 }
 
-/// Whether a pod may start.
+/// The result of mounting the volumes of a pod.
 pub enum Mounted {
     Yes,
     /// Some volumes are not attached yet; the kubelet watches for it.
@@ -96,8 +96,8 @@ impl Mounts {
         Ok(Mounted::Yes)
     }
 
-    /// Returns whether the driver requires a volume to be attached and has not attached it yet.
-    /// Volumes of other drivers are not attached.
+    /// Returns `true` if a volume is attached to the pod's node, or need not be. Only volumes of
+    /// the simulated CSI driver are attached, and only if its CSIDriver requires that.
     fn is_attached(&self, volume: &PersistentVolume, pod: &Pod) -> bool {
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_none_or(|source| source.driver != CSI_DRIVER) || !needs_attachment(volume, &self.drivers)

@@ -5,8 +5,9 @@ use std::time::Duration;
 use coracle_controller_runtime::cache::NamespacedName;
 use k8s_openapi::api::core::v1::Pod;
 
-/// Whether a pod is to be stopped and deleted by its kubelet. Without a grace period the API server deletes it at once, unless
-/// finalizers keep it as it is; a pod that has neither was left so by a server that ended between the two writes of its deletion.
+/// Returns `true` if the kubelet has to stop and delete a pod. The API server deletes a pod without
+/// a grace period at once, unless it has finalizers. A terminating pod with neither is left over
+/// from a server that ended between the two writes of the deletion.
 pub fn waits_for_removal(pod: &Pod) -> bool {
     let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
     let is_kept = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());

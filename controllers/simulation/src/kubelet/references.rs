@@ -135,7 +135,7 @@ fn sources_of<K>(
     });
 }
 
-/// Whether a pod refers to anything.
+/// Returns `true` if a pod has a reference that is not optional.
 pub fn has_any(pod: &Pod) -> bool {
     all(pod).any(|reference| !reference.is_optional)
 }

@@ -39,7 +39,7 @@ pub struct PodRuntimeState {
 /// The obstacles that keep containers from being started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obstacles {
-    /// Whether the volumes of the pod cannot be mounted: nothing of it starts.
+    /// Whether the volumes of the pod cannot be mounted. No container starts then.
     pub volumes: bool,
     /// The images that the node cannot pull.
     pub missing_images: Images,
@@ -56,7 +56,7 @@ pub struct Container {
     pub last: Option<Exit>,
     pub restarts: u32,
     pub is_ready: bool,
-    /// Whether its readiness probe fails, of which there is one event.
+    /// Whether its readiness probe fails. Only the first failure causes an event.
     fails_readiness: bool,
     /// The reason that it is not started, beside its turn.
     pub hold: Option<Hold>,
@@ -88,7 +88,7 @@ pub enum Hold {
     ImageNeverPulled,
     /// Its image cannot be pulled.
     Image {
-        /// Whether another attempt waits for its time; else this one has just failed.
+        /// Whether the next attempt waits for its time; otherwise the last one has just failed.
         backs_off: bool,
         /// The time of the last attempt.
         attempted: Timestamp,
@@ -183,19 +183,19 @@ impl PodRuntimeState {
         Some(state)
     }
 
-    /// Whether anything of the pod itself ran.
+    /// Returns `true` if a container other than an ephemeral one was started.
     pub fn has_started(&self) -> bool {
         let own = self.containers.iter().filter(|container| container.role != Role::Ephemeral);
         own.into_iter().any(|container| container.state != State::Waiting)
     }
 
-    /// Whether the pod has its sandbox: a container of it ran, or failed to start in it.
+    /// Returns `true` if the pod has a sandbox: a container of it ran, or failed to start in it.
     pub fn has_sandbox(&self) -> bool {
         self.end.is_none()
             && (self.has_started() || self.containers.iter().any(|container| container.hold.is_some()))
     }
 
-    /// Whether a container was not started yet.
+    /// Returns `true` if a container was not started yet.
     pub fn has_waiting(&self) -> bool {
         self.containers.iter().any(|container| container.state == State::Waiting)
     }
@@ -474,7 +474,8 @@ impl Container {
         }
     }
 
-    /// Whether an obstacle keeps it from its first start; makes attempts that are due.
+    /// Makes the attempts that are due, and returns `true` if an obstacle keeps the container from
+    /// its first start.
     fn is_held(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) -> bool {
         let image = spec.image.as_deref().unwrap_or_default();
         if during.behavior.is_missing(image) || during.obstacles.missing_images.contains(image) {

@@ -80,7 +80,7 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
     }
 }
 
-/// Returns whether a pod is pending until the container starts.
+/// Returns `true` if a pod stays pending until this container starts.
 fn is_awaited(container: &Container) -> bool {
     container.state == State::Waiting && container.role != Role::Ephemeral
 }
@@ -273,7 +273,7 @@ fn go_seconds(seconds: u64) -> String {
     }
 }
 
-/// Returns the digest that the image would have in a registry; it was not pulled.
+/// Returns the digest that an image would have in a registry. The image is not pulled.
 fn image_id(image: &str) -> String {
     match image.contains('@') {
         true => image.to_owned(),
@@ -281,7 +281,7 @@ fn image_id(image: &str) -> String {
     }
 }
 
-/// Returns sixty-four hexadecimal digits derived from a text: four times FNV-1a.
+/// Returns 64 hexadecimal digits derived from a text: four FNV-1a hashes.
 fn digest(text: &str) -> String {
     let part = |seed: u8| {
         let bytes = std::iter::once(seed).chain(text.bytes());

@@ -63,14 +63,15 @@ impl Controller for IngressAddresses {
 }
 
 impl IngressAddresses {
-    /// Whether an IngressClass exists. The cache may not have one yet that was created just before its Ingress, which would keep the address
-    /// for good; so the server is asked.
+    /// Returns `true` if an IngressClass exists. If the cache does not have it, the server is
+    /// asked: the class may have been created just before its Ingress, which would otherwise never
+    /// get an address.
     async fn exists(&self, class: &NamespacedName, ctx: &ReconcileContext) -> Result<bool, Error> {
         Ok(self.classes.get(class).is_some() || ctx.api(&self.classes).get(class).await?.is_some())
     }
 }
 
-/// Whether an Ingress has an address, of whomever, or needs none any more.
+/// Returns `true` if an Ingress has an address from any controller, or is terminating.
 fn has_address(ingress: &Ingress) -> bool {
     let load_balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let addresses = load_balancer.and_then(|load_balancer| load_balancer.ingress.as_ref());

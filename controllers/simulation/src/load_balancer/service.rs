@@ -183,7 +183,7 @@ impl ServiceAddresses {
     }
 }
 
-/// Whether a Service has a load balancer of the default implementation.
+/// Returns `true` if a Service has a load balancer of the default implementation.
 fn is_load_balancer(service: &Service) -> bool {
     let spec = service.spec.as_ref().filter(|_| service.metadata.deletion_timestamp.is_none());
     spec.is_some_and(|spec| {

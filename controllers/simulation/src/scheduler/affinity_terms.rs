@@ -39,12 +39,12 @@ pub fn preferred_terms(pod: &Pod) -> impl Iterator<Item = (&PodAffinityTerm, i64
     weighted(to, 1).chain(weighted(anti, -1))
 }
 
-/// Whether a pod has terms that count for others.
+/// Returns `true` if a pod has affinity terms that count for other pods.
 pub fn has_affinity(pod: &Pod) -> bool {
     preferred_terms(pod).next().is_some() || required_affinity_terms(pod).next().is_some()
 }
 
-/// Whether the term of one pod speaks of another.
+/// Returns `true` if an affinity term of `owner` selects the pod `other`.
 pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Namespaces) -> bool {
     let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
     let listed = term.namespaces.as_deref().unwrap_or_default();
@@ -58,13 +58,14 @@ pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Na
     (is_named || is_selected || is_own) && is_selected_pod(term.label_selector.as_ref(), other)
 }
 
-/// Whether a selector selects a pod.
+/// Returns `true` if a selector selects a pod.
 pub fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     is_selected(selector, pod.metadata.labels.as_ref().unwrap_or(&NONE))
 }
 
-/// No selector selects nothing, an empty one everything.
+/// Returns `true` if a selector matches these labels. `None` selects nothing, an empty selector
+/// everything.
 fn is_selected(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) -> bool {
     let selector = selector.and_then(|selector| Selector::try_from(selector.clone()).ok());
     selector.is_some_and(|selector| selector.matches(labels))

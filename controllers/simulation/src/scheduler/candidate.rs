@@ -20,11 +20,11 @@ pub struct Candidate<'a> {
     pub claims: Claims,
 }
 
-/// Why a node was rejected.
+/// The reasons for which a node was rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reasons: Vec<String>,
-    /// Whether fewer pods on the node could change it.
+    /// Whether the pod could fit if fewer pods were on the node.
     pub is_resolvable: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Why a pod does not fit a node: the scheduler's filters in its order, with its messages. The first that fails counts.
+//! The scheduler's filters, in upstream's order and with upstream's messages. The first one that
+//! rejects a node for a pod counts.
 
 use coracle_kinds::node_affinity::matches_node_affinity;
 use coracle_kinds::pods::{host_ports, host_ports_conflict};
@@ -11,7 +12,7 @@ use super::inter_pod::InterPodConstraints;
 use super::node_info::NodeInfo;
 use super::volume_binding::reaches;
 
-/// Why this pod cannot be here, if it cannot.
+/// Returns the rejection if the pod does not fit the node.
 pub fn rejection(
     candidate: &Candidate,
     node: &NodeInfo,

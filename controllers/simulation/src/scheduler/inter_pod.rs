@@ -27,7 +27,7 @@ pub struct InterPodConstraints {
     /// The domains of existing pods whose anti-affinity matches the pod.
     existing_anti_affinity: HashSet<Domain>,
     spread: Vec<Spread>,
-    /// Whether a pod uses a claim already that only one may use at a time.
+    /// Whether another pod already uses a claim that only one pod may use at a time.
     is_claim_in_use: bool,
 }
 
@@ -37,7 +37,7 @@ struct Spread {
     /// The number of matching pods by domain.
     counts: HashMap<String, i64>,
     least: i64,
-    /// Whether the pod itself will count.
+    /// Whether the pod itself counts once it is on a node.
     is_counted: bool,
 }
 
@@ -76,7 +76,7 @@ impl InterPodConstraints {
         }
     }
 
-    /// Returns whether no other pod matters.
+    /// Returns `true` if other pods do not restrict the placement of the pod.
     pub fn is_trivial(&self) -> bool {
         self.together.is_empty()
             && self.apart.is_empty()
@@ -85,14 +85,14 @@ impl InterPodConstraints {
             && !self.is_claim_in_use
     }
 
-    /// Returns the rejection if a claim excludes the pod from all nodes.
+    /// Returns the rejection from all nodes, if a claim of the pod is in use.
     pub fn claim_rejection(&self) -> Option<Rejection> {
         const IN_USE: &str =
             "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
         if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
-    /// Returns the rejection if other pods exclude the pod from this node.
+    /// Returns the rejection from this node, if other pods exclude the pod from it.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
         const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
         for spread in &self.spread {
@@ -123,7 +123,7 @@ impl InterPodConstraints {
     }
 }
 
-/// Returns whether another pod uses a claim of the access mode ReadWriteOncePod.
+/// Returns `true` if another pod uses a ReadWriteOncePod claim of the pod.
 fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
     let exclusive = &candidate.claims.exclusive;
     !exclusive.is_empty()

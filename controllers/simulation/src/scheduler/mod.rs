@@ -228,7 +228,7 @@ impl Scheduler {
         });
     }
 
-    /// Returns the pods that wait for a node. Drops the state of all others.
+    /// Returns the pods that wait for a node, and drops the state of all others.
     fn waiting(&self) -> Vec<Arc<Pod>> {
         let mut waiting = self.pods.by::<Unassigned>(&Unassigned::key());
         waiting.retain(|pod| is_waiting(pod));
@@ -242,7 +242,7 @@ impl Scheduler {
         waiting
     }
 
-    /// Returns whether a pod needs a decision or a binding: most changes of pods only reflect an
+    /// Returns `true` if a pod needs a decision or a binding. Most changes of pods only reflect an
     /// earlier decision.
     fn is_undecided(&self, pod: &Pod, move_request_cycle: u64) -> bool {
         match self.known().get(uid(pod)) {
@@ -273,8 +273,8 @@ impl Scheduler {
         nodes
     }
 
-    /// Returns whether an assumed node is still valid: a provisioner that cannot serve the node
-    /// removes its name from the claim, and the pod has to be scheduled again.
+    /// Returns `true` if the assumed node of a pod is still valid. If a provisioner cannot serve
+    /// the node, it removes the node's name from the claim, and the pod has to be scheduled again.
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {

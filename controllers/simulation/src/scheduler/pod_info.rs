@@ -43,12 +43,12 @@ pub fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether a pod occupies its node.
+/// Returns `true` if a pod is bound to a node and has not ended.
 pub fn occupies_node(pod: &Pod) -> bool {
     pods::node(pod).is_some() && !is_finished(pod)
 }
 
-/// Whether a pod without a node is ours to node.
+/// Returns `true` if a pod without a node is to be scheduled by this scheduler.
 pub fn is_waiting(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);

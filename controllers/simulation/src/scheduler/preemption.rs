@@ -34,8 +34,7 @@ pub struct Preemption {
     violations: usize,
 }
 
-/// Returns whether pods of a lower priority are terminating on a node because they were preempted
-/// before.
+/// Returns `true` if preempted pods of a lower priority are still terminating on a node.
 pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     node.pods.iter().any(|pod| {
         let is_victim = pods::conditions(pod).any(|c| {
@@ -47,8 +46,8 @@ pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
 
 /// Returns the best preemption for a pod.
 ///
-/// - `resolvable`: the indexes of the nodes that fewer pods could help
-/// - `fits`: whether the pod fits the node of an index, as the nodes are
+/// - `resolvable`: the indexes of the nodes on which the pod could fit if they had fewer pods
+/// - `fits`: returns `true` if the pod fits the node with this index
 pub fn preempt(
     nodes: &mut [NodeInfo],
     resolvable: &[usize],
@@ -115,8 +114,8 @@ fn victims_on(
     (is_possible && !preemption.victims.is_empty()).then_some(preemption)
 }
 
-/// Returns the uids of the pods whose disruption is not permitted if all of these pods are
-/// disrupted in order.
+/// Returns the uids of the pods whose disruption a budget does not permit, if all of these pods are
+/// disrupted in this order.
 fn protected<'a>(pods: &'a [Arc<Pod>], budgets: &[Arc<PodDisruptionBudget>]) -> HashSet<&'a str> {
     let mut allowed: Vec<(&PodDisruptionBudget, Selector, i32)> = budgets
         .iter()

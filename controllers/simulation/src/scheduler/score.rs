@@ -15,7 +15,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The weight of an existing pod's required affinity that matches the pod.
 const HARD_POD_AFFINITY_WEIGHT: i64 = 1;
 
-/// Returns the score of each of these nodes, by their indexes. Higher is better.
+/// Returns the score of each of these nodes, which are given by their indexes. Higher is better.
 pub fn scores(
     candidate: &Candidate,
     nodes: &[NodeInfo],
@@ -183,7 +183,7 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
     Some(sums.iter().map(score).collect())
 }
 
-/// Returns the nearest whole number.
+/// Rounds to the nearest integer.
 fn rounded(number: f64) -> i64 {
     #[allow(clippy::cast_possible_truncation)]
     let whole = number.round() as i64;

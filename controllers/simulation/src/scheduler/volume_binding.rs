@@ -61,10 +61,10 @@ impl Storage {
         Storage { claims: context.cache(), volumes: context.cache(), classes: context.cache() }
     }
 
-    /// Returns a pod's claims.
+    /// Returns the claims of a pod.
     ///
     /// # Errors
-    /// Why the pod fits no node: the scheduler's message.
+    /// The scheduler's message, if the pod fits no node.
     pub fn of(&self, pod: &Pod) -> Result<Claims, String> {
         let mut claims = Claims::default();
         let mut is_unbound = false;
@@ -135,13 +135,13 @@ impl Storage {
 }
 
 impl Claims {
-    /// Returns whether the claims that wait can be served on a node.
+    /// Returns `true` if the waiting claims can be bound on a node.
     pub fn can_bind_on(&self, node: &Node) -> bool {
         self.waiting.is_empty() || self.bindings_on(node).is_some()
     }
 
-    /// Returns the bindings of the waiting claims on a node; None if one of them cannot be bound
-    /// there.
+    /// Returns the bindings of the waiting claims on a node, or `None` if one of them cannot be
+    /// bound there.
     pub fn bindings_on(&self, node: &Node) -> Option<Vec<VolumeBinding>> {
         let mut free: Vec<_> = self.free.iter().filter(|volume| reaches(volume, node)).cloned().collect();
         let mut served = Vec::new();
@@ -161,7 +161,7 @@ impl Claims {
         Some(served)
     }
 
-    /// Returns whether each claim that waits has a volume or this node as its selected one.
+    /// Returns `true` if each waiting claim has a volume, or has this node as its selected node.
     pub fn are_assigned_to(&self, node: &str) -> bool {
         self.waiting.iter().all(|Waiting { claim, .. }| {
             selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
@@ -169,7 +169,7 @@ impl Claims {
     }
 }
 
-/// Returns whether a class provisions volumes that can be reached from a node.
+/// Returns `true` if a class provisions volumes that can be reached from a node.
 fn provisions(class: &StorageClass, node: &Node) -> bool {
     let topologies = class.allowed_topologies.as_deref().unwrap_or_default();
     let allows = |term: &k8s_openapi::api::core::v1::TopologySelectorTerm| {
@@ -180,7 +180,7 @@ fn provisions(class: &StorageClass, node: &Node) -> bool {
     is_made && (topologies.is_empty() || topologies.iter().any(allows))
 }
 
-/// Returns whether a volume can be reached from a node.
+/// Returns `true` if a volume can be reached from a node.
 pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -192,7 +192,7 @@ fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> boo
         && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid)
 }
 
-/// Returns the node that was chosen for a claim.
+/// Returns the node that the scheduler selected for a claim.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotation(&claim.metadata, SELECTED_NODE).filter(|node| !node.is_empty())
 }

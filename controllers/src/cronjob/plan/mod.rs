@@ -33,7 +33,8 @@ pub fn normal(reason: &'static str, message: String) -> CronJobEvent {
     CronJobEvent { r#type: EventType::Normal, reason, message }
 }
 
-/// Returns the finished Jobs beyond the limits of the history, each with the oldest start first.
+/// Returns the finished Jobs beyond the history limits, successful and failed ones each in the
+/// order of their start.
 pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let of = |condition: &str, limit: Option<i32>| {
         let is_of = |job: &&Arc<Job>| finished(job).is_some_and(|c| c.type_ == condition);
@@ -52,7 +53,7 @@ pub fn surplus(spec: &CronJobSpec, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     surplus
 }
 
-/// Returns whether a Job is in the list of active ones.
+/// Returns `true` if the status lists a Job as active.
 pub fn is_active(status: &CronJobStatus, uid: Option<&str>) -> bool {
     status.active.iter().flatten().any(|active| active.uid.as_deref() == uid)
 }
@@ -165,13 +166,13 @@ pub fn decide(cron_job: &CronJob, status: &CronJobStatus, now: Timestamp) -> (De
     (Decision::Start { scheduled, replaces_active: policy == Some("Replace"), next }, events)
 }
 
-/// Returns the name of the Job of a time: that of the CronJob and the minutes since the epoch, so
-/// that a time has one Job.
+/// Returns the name of the Job for a scheduled time: the CronJob's name and the minutes since the
+/// epoch. Each scheduled time has one name, and so at most one Job.
 pub fn job_name(cron_job: &CronJob, scheduled: Timestamp) -> String {
     format!("{}-{}", cron_job.name_any(), scheduled.as_second().div_euclid(60))
 }
 
-/// Returns the Job of a time.
+/// Returns the Job for a scheduled time.
 pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     let template = cron_job.spec.job_template.clone();
     let meta = template.metadata.unwrap_or_default();
@@ -189,7 +190,7 @@ pub fn job(cron_job: &CronJob, scheduled: Timestamp) -> Job {
     Job { metadata, spec: template.spec, status: None }
 }
 
-/// Returns the reference to a Job in the status.
+/// Returns the reference to a Job for the status.
 pub fn reference(job: &Job) -> ObjectReference {
     ObjectReference {
         api_version: Some("batch/v1".to_owned()),

@@ -82,7 +82,8 @@ fn manage(observed: &Observed<'_>, mut backoff: impl FnMut(&str) -> Option<Durat
     plan
 }
 
-/// Returns the running pods; marks ended ones for deletion, failed ones with a backoff.
+/// Returns the running pods of a node, and plans the deletion of the ended ones; failed ones are
+/// deleted with a backoff.
 fn remove_ended<'a>(
     pods: &[&'a Arc<Pod>],
     node: &str,
@@ -140,7 +141,7 @@ fn remove_surplus(
     }
 }
 
-/// Returns the pods that wait for a node that does not exist: no other controller deletes them.
+/// Returns the pods whose node does not exist. No other controller deletes them.
 fn without_node(by_node: &BTreeMap<&str, Vec<&Arc<Pod>>>, nodes: &[Arc<Node>]) -> Vec<Arc<Pod>> {
     let names: BTreeSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     let lost = by_node.iter().filter(|(name, _)| !names.contains(*name)).flat_map(|(_, pods)| pods);

@@ -62,8 +62,8 @@ pub(super) fn min_available(deployment: &Deployment) -> i32 {
     desired_replicas(deployment).saturating_sub(bounds(deployment).unavailable)
 }
 
-/// Returns the next size of the new ReplicaSet; one that does not exist yet has size 0. It grows as
-/// far as `maxSurge` allows, up to the desired size.
+/// Returns the next size of the new ReplicaSet, which may not exist yet. It grows as far as
+/// `maxSurge` allows, up to the desired size.
 pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     if !is_rolling(deployment) {
         return desired_replicas(deployment);
@@ -73,8 +73,8 @@ pub(super) fn new_size(deployment: &Deployment, sets: &ReplicaSets) -> i32 {
     desired_replicas(deployment).min(own.saturating_add(room))
 }
 
-/// Returns a step of a rolling update: up or down, never both, so that no step relies on pods that
-/// are not observed yet.
+/// Returns the next step of a rolling update. It scales either up or down, so that no step relies
+/// on pods that are not observed yet.
 pub(super) fn rolling_update(deployment: &Deployment, sets: &ReplicaSets) -> Step {
     let Some(new) = &sets.new else { return Step::CreateNew };
     let size = new_size(deployment, sets);
@@ -128,8 +128,8 @@ fn scale_down_old(deployment: &Deployment, sets: &ReplicaSets, new_unavailable: 
     resizes
 }
 
-/// Returns a step of the strategy Recreate: all old pods are deleted before the new ReplicaSet is
-/// created.
+/// Returns the next step of the strategy Recreate, which deletes all old pods before it creates the
+/// new ReplicaSet.
 ///
 /// - `old_pods`: the pods of the old ReplicaSets
 pub(super) fn recreate<'a>(

@@ -66,7 +66,7 @@ fn terminating(sets: &ReplicaSets) -> Option<i32> {
     })
 }
 
-/// Whether all pods are of the new ReplicaSet and available.
+/// Returns `true` if all pods belong to the new ReplicaSet and are available.
 pub(super) fn is_complete(deployment: &Deployment, status: &DeploymentStatus) -> bool {
     let counts = [status.updated_replicas, status.replicas, status.available_replicas];
     counts.iter().all(|count| count.unwrap_or(0) == desired_replicas(deployment))
@@ -144,7 +144,8 @@ fn time_left(
     Some(deadline - now.duration_since(since))
 }
 
-/// When the progress has to be checked against the deadline; None if there is nothing to check.
+/// Returns the time until the progress has to be checked against the deadline, or `None` if there
+/// is nothing to check.
 pub(super) fn recheck_after(
     deployment: &Deployment,
     status: &DeploymentStatus,

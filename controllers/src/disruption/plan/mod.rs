@@ -37,7 +37,7 @@ pub(super) struct Plan<'a> {
     pub not_deleted: Vec<&'a Pod>,
 }
 
-/// Returns whether the number of pods that should exist has to be read from their controllers.
+/// Returns `true` if the expected number of pods has to be read from their controllers.
 pub(super) fn needs_scale(spec: &PodDisruptionBudgetSpec) -> bool {
     spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
 }
@@ -52,7 +52,7 @@ pub(super) fn counts(spec: &PodDisruptionBudgetSpec, scale: i32) -> Result<Count
     })
 }
 
-/// Returns a number, or a share of the whole, rounded up.
+/// Returns a number, or a percentage of `whole`, rounded up.
 fn share(of: &IntOrString, whole: i32) -> Result<i32, CountError> {
     let number = scaled_value(of, whole, Round::Up);
     number.ok_or_else(|| "invalid value for IntOrString: invalid type: string is not a percentage".to_owned())
@@ -99,7 +99,7 @@ pub(super) fn plan<'a>(
     Plan { status, recheck, not_deleted }
 }
 
-/// Returns the status of a budget without a count of its pods: it allows no disruption.
+/// Returns the status of a budget whose pods cannot be counted. It allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,
@@ -150,8 +150,8 @@ fn duration(signed: SignedDuration) -> Duration {
     Duration::try_from(signed).unwrap_or_default()
 }
 
-/// Returns the time for which a pod may still be marked as about to be disrupted; None if it is not
-/// marked, or the mark is right.
+/// Returns the time after which the mark of a disruption is stale. Returns `None` if the pod is not
+/// marked, or is marked rightly.
 pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let marked = conditions(pod).find(|condition| condition.type_ == TO_BE_DISRUPTED)?;
@@ -167,7 +167,7 @@ pub(super) fn stale_after(pod: &Pod, now: Timestamp) -> Option<Duration> {
     Some(duration(DELETION.saturating_sub(now.duration_since(since))))
 }
 
-/// Returns the pod, no longer marked.
+/// Returns the pod with its mark of a disruption set to false.
 pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
     let generation = pod.metadata.generation;
@@ -184,7 +184,7 @@ pub(super) fn without_disruption(pod: &Pod, now: Timestamp) -> Pod {
     pod
 }
 
-/// Returns a selector as Go prints it, which is how clients know the message.
+/// Prints a selector in Go's format, as in kube-controller-manager's message.
 pub(super) fn printed(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return "nil".to_owned() };
     let labels = selector.match_labels.iter().flatten();

@@ -29,7 +29,7 @@ pub struct Observed<'a, N> {
     pub pods: &'a [Arc<Pod>],
     /// The slices of the Service that are not terminating.
     pub slices: Vec<Arc<EndpointSlice>>,
-    /// Returns the node of a name.
+    /// Returns the node with a name.
     pub node: N,
 }
 
@@ -120,8 +120,8 @@ fn plan_type(
     plan.changes.push(changes);
 }
 
-/// Returns the endpoints by their ports. A pod on a node that is not known is left out, unless all
-/// addresses are to be published.
+/// Returns the endpoints, grouped by their ports. It leaves out a pod whose node is not known,
+/// unless the Service publishes addresses that are not ready.
 fn desired_endpoints(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -208,8 +208,8 @@ fn own_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     labels.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Returns the labels that a slice should have. None: they are those of its Service; reserved ones
-/// are not compared.
+/// Returns the labels that a slice should have, or `None` if its labels are those of the Service.
+/// Reserved labels are not compared.
 fn changed_labels(slice: &EndpointSlice, service: &Service) -> Option<BTreeMap<String, String>> {
     (own_labels(&slice.metadata) != own_labels(&service.metadata)).then(|| labels(service))
 }

@@ -16,7 +16,7 @@ pub struct Plan {
     pub verdict: Option<Verdict>,
     pub action: PodAction,
     pub requeue_after: Option<Delay>,
-    /// Whether the pods of the Job were managed, not only counted.
+    /// Whether the pods of the Job were managed, and not only counted.
     is_managed: bool,
 }
 

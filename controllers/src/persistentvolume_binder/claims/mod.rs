@@ -77,7 +77,7 @@ impl ClaimLister {
         }
     }
 
-    /// Returns the volumes without a claim, and those that refer to this one.
+    /// Returns the volumes that refer to this claim or to none.
     fn free_volumes(&self, claim: &PersistentVolumeClaim) -> Vec<Arc<PersistentVolume>> {
         let mut volumes = self.volumes.by::<ByClaimRef>(&NamespacedName::of(claim));
         volumes.extend(self.volumes.by::<ByClaimRef>(&ByClaimRef::NONE));
@@ -91,7 +91,7 @@ impl ClaimLister {
     }
 }
 
-/// Returns the claims without a volume that satisfy a predicate.
+/// Returns the claims that are not bound and satisfy a predicate.
 fn unbound(
     claims: &Cache<PersistentVolumeClaim>,
     is_so: impl Fn(&PersistentVolumeClaim) -> bool,
@@ -101,7 +101,7 @@ fn unbound(
     unbound.map(|claim| NamespacedName::of(claim.as_ref())).collect()
 }
 
-/// Returns whether a pod has no node yet.
+/// Returns `true` if a pod has no node yet and has not ended.
 fn is_waiting(pod: &Pod) -> bool {
     pods::node(pod).is_none() && !coracle_kinds::pods::is_terminated(pod)
 }

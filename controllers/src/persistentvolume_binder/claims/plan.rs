@@ -156,7 +156,8 @@ fn bound(claim: &PersistentVolumeClaim, claim_context: &ClaimContext) -> Plan {
     }
 }
 
-/// Returns the claim with the mark that its provisioner was migrated; None if it has it.
+/// Returns the claim with the right annotation about the migration of its provisioner, or `None` if
+/// nothing changes.
 pub fn annotated(claim: &PersistentVolumeClaim, migration: Migration) -> Option<PersistentVolumeClaim> {
     let plugin = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER))?;
@@ -210,7 +211,7 @@ mod tests {
         })))
     }
 
-    /// Returns a plan in a few words.
+    /// Prints a plan in a few words.
     fn render(plan: &Plan) -> String {
         let of = |word: &str, event: &EventRecord| format!("{word} {}", event.reason);
         match plan {

@@ -16,10 +16,10 @@ pub use self::host_path::HostPath;
 /// The prefix of the names of in-tree plugins.
 const IN_TREE: &str = "kubernetes.io/";
 
-/// Returns whether a provisioner is an in-tree plugin; otherwise it is an external one.
+/// Returns `true` if a provisioner is an in-tree plugin, and `false` if it is an external one.
 ///
 /// # Errors
-/// The message of the event if there is no such in-tree plugin.
+/// The message of the event, if there is no such in-tree plugin.
 pub fn provides(provisioner: &str, migration: Migration) -> Result<bool, String> {
     match provisioner {
         migrated if migration.driver(migrated).is_some() => Ok(false),
@@ -33,11 +33,11 @@ fn unknown(plugin: &str) -> String {
     format!("no volume plugin matched name: {plugin}")
 }
 
-/// Returns whether an in-tree plugin deletes the storage of a volume; otherwise an external
+/// Returns `true` if an in-tree plugin deletes the storage of a volume, and `false` if an external
 /// provisioner does.
 ///
 /// # Errors
-/// The message of the event if no plugin can delete it.
+/// The message of the event, if no plugin can delete it.
 pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
     match annotation(&volume.metadata, PROVISIONED_BY).filter(|plugin| !plugin.is_empty()) {
         Some(HOST_PATH) => return Ok(true),

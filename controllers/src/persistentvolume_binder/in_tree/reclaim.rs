@@ -167,7 +167,8 @@ impl ReclaimController {
         self.writer.unbind(&live, ctx).await
     }
 
-    /// Why a directory has to stay though its volume is released: it is another volume's, too.
+    /// Returns the reason if the directory of a released volume must be kept: another volume has
+    /// it, too.
     async fn refusal(
         &self,
         volume: &PersistentVolume,
@@ -221,7 +222,7 @@ impl ReclaimController {
     }
 }
 
-/// Whether a volume is to be reclaimed by a plugin here.
+/// Returns `true` if an in-tree plugin of this controller has to reclaim a volume.
 fn is_ours(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && annotation(&volume.metadata, MIGRATED_TO).is_none()
 }

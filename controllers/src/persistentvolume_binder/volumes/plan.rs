@@ -66,8 +66,8 @@ pub fn plan(volume: &PersistentVolume, claim: Option<&PersistentVolumeClaim>) ->
     }
 }
 
-/// Returns the event for a released volume with an unknown reclaim policy. A migrated volume is
-/// left to its driver.
+/// Returns the event for a released volume with an unknown reclaim policy. It returns `None` for a
+/// migrated volume, which its driver handles.
 pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
     let is_known = matches!(volume.policy(), RETAIN | RECYCLE | DELETE);
     (!is_known && annotation(&volume.metadata, MIGRATED_TO).is_none()).then(|| {
@@ -79,12 +79,13 @@ pub fn unreclaimable(volume: &PersistentVolume) -> Option<EventRecord> {
 }
 
 /// Returns the volume with the annotation and the finalizers of the component that has to delete
-/// its storage (KEP-2644); None if it has them.
+/// its storage (KEP-2644), or `None` if nothing changes.
 ///
-/// A terminating volume gets no further finalizer. A finalizer that the CSI driver and the plugin
-/// would exchange stays: each of them also deletes a volume with the other's.
+/// A terminating volume gets no further finalizer. Therefore it keeps a finalizer that the CSI
+/// driver and the plugin would otherwise exchange: each of them also deletes a volume with the
+/// other's.
 ///
-/// - `honors_policy`: the gate HonorPVReclaimPolicy.
+/// - `honors_policy`: the gate HonorPVReclaimPolicy
 pub fn annotated(
     volume: &PersistentVolume,
     honors_policy: bool,

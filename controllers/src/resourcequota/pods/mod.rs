@@ -46,7 +46,7 @@ impl Evaluator for Pod {
     }
 }
 
-/// Whether a pod counts: it has not ended, and is not stuck in termination.
+/// Returns `true` if a pod counts: it has not ended, and is not stuck in termination.
 fn runs(pod: &Pod, now: Timestamp) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let end = pod.metadata.deletion_timestamp.as_ref().zip(pod.metadata.deletion_grace_period_seconds);

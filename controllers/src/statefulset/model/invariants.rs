@@ -340,7 +340,7 @@ impl View<'_> {
         self.0.pods.iter().filter(move |pod| !range.contains(&ordinal(pod)))
     }
 
-    /// Returns whether a pod exists, is available and not terminating.
+    /// Returns `true` if the pod exists, is available and is not terminating.
     fn is_fine(&self, ordinal: i32) -> bool {
         self.pod(ordinal).is_some_and(|pod| {
             pods::phase(pod) == "Running"
@@ -370,7 +370,7 @@ fn min_ready(set: &StatefulSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
 }
 
-/// Returns the partition; None if the strategy does not have one.
+/// Returns the partition, or `None` if the strategy does not have one.
 fn partition(set: &StatefulSet) -> Option<usize> {
     let strategy = set.spec.as_ref()?.update_strategy.as_ref()?;
     usize::try_from(strategy.rolling_update.as_ref()?.partition.unwrap_or(0)).ok()
@@ -389,7 +389,7 @@ fn deletes(set: &StatefulSet, when: &str) -> bool {
     what == Some("Delete")
 }
 
-/// Returns whether another object controls a claim.
+/// Returns `true` if another object controls a claim.
 fn has_conflicting_controller(claim: &PersistentVolumeClaim) -> bool {
     claim.owner_references().iter().any(|owner| owner.uid == ANOTHER)
 }

@@ -49,7 +49,8 @@ enum Event {
     Start(i32),
     Template(u8),
     Update(Rollout),
-    /// Whether claims go when the set is deleted and when it is scaled.
+    /// Whether claims are deleted with the set, and whether they are deleted when it is scaled
+    /// down.
     Policy(bool, bool),
     /// A node executes the next step of a pod.
     Play(usize),
@@ -302,7 +303,7 @@ impl History {
         });
     }
 
-    /// Returns whether there was nothing to do, and nothing to wait for.
+    /// Runs a pass of the controller. Returns `true` if it changed nothing and waits for nothing.
     fn pass(&mut self, pass: &Pass) -> Result<bool, String> {
         let before = self.world.age();
         let outcome = self.controller.pass(pass, &mut self.world, &mut self.invariants);
@@ -430,7 +431,7 @@ impl Controller {
         Ok(plan.requeue_after.is_some())
     }
 
-    /// Returns the current one, and that of the template.
+    /// Returns the current revision, and the revision of the template.
     fn revisions(
         &self,
         set: &StatefulSet,

@@ -42,7 +42,8 @@ impl<K: Resource<DynamicType = ()> + Clone> Store<K> {
         self.states.len() - 1
     }
 
-    /// Returns the name of some object, if there is any.
+    /// Returns the name of the object with this index, modulo the number of objects; `None` if
+    /// there are none.
     pub fn any(&self, index: usize) -> Option<String> {
         let names: Vec<_> = self.now().keys().collect();
         (!names.is_empty()).then(|| names[index % names.len()].clone())
@@ -230,8 +231,8 @@ impl World {
         }
     }
 
-    /// Returns pods and claims on one line: `web-0:Running(web-1)` of a revision, `~` for a
-    /// terminating object.
+    /// Returns pods and claims on one line, such as `web-0:Running(web-1)` with the revision in
+    /// parentheses; `~` marks a terminating object.
     pub fn shown(&self) -> String {
         let terminating = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
         let pods = self.pods.now().values().map(|pod| {

@@ -59,7 +59,7 @@ pub(super) struct Observed<'a> {
 pub(super) struct Plan {
     /// The stages of the plan. An error ends the stages: each of them requires the previous ones.
     pub stages: Vec<Vec<Step>>,
-    /// Whether the acts of a stage need not wait for each other.
+    /// Whether the steps of a stage need not wait for each other.
     pub is_burst: bool,
     /// The pods to delete last, for the update. The status no longer counts them.
     pub outdated: Vec<Arc<Pod>>,
@@ -156,9 +156,9 @@ impl Observed<'_> {
         plan.outdated = rollout::outdated(self.set, above, &self.update.name, is_unavailable, free);
     }
 
-    /// Returns the steps for the desired pods, and these pods by ordinal, with placeholders for
-    /// those that are created; pods that may not be created yet are left out. None if an ordered
-    /// set has to wait for one of them.
+    /// Returns the steps for the desired pods, and these pods in the order of their ordinals. Pods
+    /// that are created are placeholders, and pods that may not be created yet are left out. The
+    /// pods are `None` if an ordered set has to wait for one of them.
     fn reconcile_replicas(
         &self,
         mut there: BTreeMap<i32, Arc<Pod>>,
@@ -196,12 +196,14 @@ impl Observed<'_> {
         (stage, Some(replicas))
     }
 
-    /// Returns the revision for a missing pod. `index` counts from the first ordinal.
+    /// Returns the revision for a missing pod.
+    ///
+    /// - `index`: the position of the pod, counted from the first ordinal
     fn revision_of(&self, index: usize) -> &Revision {
         if rollout::is_below_partition(self.set, index) { &self.current } else { &self.update }
     }
 
-    /// Returns the desired pods that exist, by ordinal; and the others, from the highest ordinal
+    /// Returns the existing desired pods by ordinal, and the other pods from the highest ordinal
     /// down.
     fn split(&self) -> (BTreeMap<i32, Arc<Pod>>, Vec<Arc<Pod>>) {
         let mut there = BTreeMap::new();
@@ -218,8 +220,8 @@ impl Observed<'_> {
         (there, condemned.into_iter().map(|(_, pod)| pod).collect())
     }
 
-    /// Returns the step for a missing pod; None while a claim of an earlier pod of its name blocks
-    /// it.
+    /// Returns the step that creates a missing pod, or `None` while a claim of an earlier pod of
+    /// the same name blocks it.
     fn create(&self, pod: &Arc<Pod>, index: usize) -> Option<Step> {
         if self.has_blocking_claim(pod) {
             return None;
@@ -233,7 +235,7 @@ impl Observed<'_> {
         })
     }
 
-    /// Returns the step for a desired pod that exists, and whether the following ones have to wait.
+    /// Returns the step for a desired pod that exists, and whether the pods after it have to wait.
     fn reconcile_replica(&self, pod: &Arc<Pod>, ordered: bool) -> (Option<Step>, ControlFlow<()>) {
         match pods::phase(pod) {
             // However it ended, it is started again.

@@ -66,13 +66,13 @@ impl Root {
         Root { data: data.to_owned(), names: names.into_iter().filter_map(Name::new).collect() }
     }
 
-    /// Returns the path for people and for the API. It must not be used to open files.
+    /// Returns the path, for messages and for the API. It must not be used to open files.
     pub fn path(&self) -> PathBuf {
         self.names.iter().fold(self.data.clone(), |path, name| path.join(name.as_path()))
     }
 
-    /// Returns the entry of this directory that a path names. None: it is not directly in here, or
-    /// the path does not show it.
+    /// Returns the name of the entry at a path. Returns `None` if the path is not directly in this
+    /// directory, or does not show that it is.
     pub fn entry(&self, path: &Path) -> Option<Name> {
         let mut rest = path.strip_prefix(self.path()).ok()?.components();
         match (rest.next(), rest.next()) {
@@ -119,7 +119,7 @@ impl Root {
         }
     }
 
-    /// Returns the names of the entries in the root; none if the root does not exist.
+    /// Returns the names of the entries in the root. There are none if the root does not exist.
     ///
     /// # Errors
     /// The root cannot be read.

@@ -41,7 +41,7 @@ enum Place {
 }
 
 impl Directories {
-    /// Returns the directories in a data directory.
+    /// Locates the directories of volumes in a data directory.
     pub fn new(data: &Path) -> Directories {
         let root = |name| Root::new(data, ["volumes", name]);
         Directories { host_path: root("host-path"), csi: root(CSI_DRIVER) }
@@ -52,7 +52,8 @@ impl Directories {
         self.host_path.path().join(name)
     }
 
-    /// Returns the directory of a volume, for links to it; None if it is not on this machine.
+    /// Returns the directory of a volume as the target of a link, or `None` if the volume is not on
+    /// this machine.
     pub fn of(&self, volume: &PersistentVolume) -> Option<PathBuf> {
         Some(match self.place(volume)? {
             Place::Own(own) => own.path(),
@@ -98,7 +99,7 @@ impl Directories {
         }
     }
 
-    /// Returns whether [`Directories::remove`] may remove a path.
+    /// Returns `true` if [`Directories::remove`] may remove a path.
     pub fn is_own(&self, path: &Path) -> bool {
         matches!(self.place_of(path), Place::Own(_))
     }
@@ -115,8 +116,8 @@ impl Directories {
         }
     }
 
-    /// Returns another volume of the same directory that is not to be deleted itself. Its content
-    /// must be kept.
+    /// Returns the name of another volume that has the same directory and is not to be deleted
+    /// itself. The content of the directory must then be kept.
     ///
     /// - `volumes`: finds the candidates, which are then read from the server
     ///
@@ -143,9 +144,11 @@ impl Directories {
         Ok(None)
     }
 
-    /// Returns the directory that may be removed or emptied; other directories of the machine never
-    /// are. None if there is nothing to do, because upstream's plugin would look for a directory
-    /// that does not exist.
+    /// Returns the directory to remove or to empty. It returns `None` if there is nothing to do,
+    /// since upstream's plugin would look for a directory that does not exist.
+    ///
+    /// # Errors
+    /// The volume is in another directory of this machine, which is never changed.
     async fn own(&self, volume: &PersistentVolume, refusal: &str) -> Result<Option<Own>, String> {
         let path = match self.place(volume).ok_or(NO_DIRECTORY)? {
             Place::Own(own) => return Ok(Some(own)),
@@ -226,12 +229,12 @@ impl Index<PersistentVolume> for ByDirectory {
     }
 }
 
-/// Returns whether a volume is itself to be deleted with its directory.
+/// Returns `true` if a volume is to be deleted together with its directory.
 fn is_condemned(volume: &PersistentVolume) -> bool {
     matches!(volume.phase(), "Released" | "Failed") && volume.policy() == DELETE
 }
 
-/// Returns whether upstream's deleter would take a path: `/tmp/.+`, without steps back.
+/// Returns `true` if upstream's deleter accepts a path: one below `/tmp`, without `..`.
 fn is_for_deleter(path: &Path) -> bool {
     let is_plain = path.components().all(|part| part != Component::ParentDir);
     is_plain && path.strip_prefix("/tmp").is_ok_and(|rest| rest.components().next().is_some())

@@ -69,7 +69,7 @@ impl Journal {
         self.begun().contains_key(claim)
     }
 
-    /// Returns the entries for a claim, or an earlier one of its name.
+    /// Returns the entries for a claim, or for an earlier one of the same name.
     pub fn of(&self, claim: &NamespacedName) -> Vec<JournalEntry> {
         self.begun().get(claim).cloned().unwrap_or_default()
     }

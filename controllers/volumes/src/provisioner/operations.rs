@@ -28,14 +28,15 @@ pub struct OperationBehavior {
 /// The behavior of the operations on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeBehavior {
-    /// The behaviour of provisioning.
+    /// The behavior of provisioning.
     pub provision: OperationBehavior,
-    /// The behaviour of deletion.
+    /// The behavior of deletion.
     pub delete: OperationBehavior,
 }
 
 impl VolumeBehavior {
-    /// Returns a class's behavior, and a warning about each parameter that was ignored.
+    /// Returns the behavior that a class requests, and a warning about each parameter that was
+    /// ignored.
     pub fn of_class(class: &StorageClass) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -43,7 +44,8 @@ impl VolumeBehavior {
         (behavior, warnings)
     }
 
-    /// Returns a volume's behavior, and a warning about each annotation that was ignored.
+    /// Returns the behavior that a volume requests, and a warning about each annotation that was
+    /// ignored.
     pub fn of_volume(volume: &PersistentVolume) -> (VolumeBehavior, Vec<String>) {
         let mut behavior = VolumeBehavior::default();
         let set = |name: &str, value: &str| behavior.set(name, value);
@@ -89,7 +91,7 @@ struct Operation {
 /// The state of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    /// Whether it begins now.
+    /// Whether the attempt begins now.
     pub is_new: bool,
     /// The next step.
     pub step: Step,

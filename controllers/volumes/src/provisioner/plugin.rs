@@ -26,28 +26,29 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// Makes the provisioner, with the caches that it needs.
     fn new(context: &Context<Self::Settings>) -> Self;
 
-    /// The component of the events.
+    /// Returns the recorder of the component that emits the events.
     fn recorder(&self) -> &Recorder;
 
-    /// Returns the class with which to provision a claim; None if the claim is not to be provisioned now.
+    /// Returns the class with which to provision a claim, or `None` if the claim is not to be
+    /// provisioned now.
     fn class(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>>;
 
-    /// Why a claim cannot be provisioned.
+    /// Returns the error if the plugin cannot provision a claim.
     fn unsupported(&self, request: &ProvisionRequest) -> Option<ProvisionError>;
 
-    /// Completes a volume: its source, and who is to delete it.
+    /// Completes a volume: sets its source, and the component that has to delete it.
     fn complete(&self, volume: &mut PersistentVolume, request: &ProvisionRequest);
 
-    /// An attempt begins.
+    /// Handles the begin of an attempt.
     fn begun(&self, _: &PersistentVolumeClaim) {}
 
-    /// The message of the event for a provisioned volume.
+    /// Returns the message of the event for a provisioned volume.
     fn success(&self, volume: &str) -> String;
 
-    /// The message of the event for a volume that could not be provisioned.
+    /// Returns the message of the event for a volume that could not be provisioned.
     fn failure(&self, class: &StorageClass, error: &str) -> String;
 
-    /// An attempt ended, after so many seconds.
+    /// Handles the end of an attempt, which took so many seconds.
     fn observe(&self, _: &StorageClass, _seconds: f64, _is_success: bool) {}
 }
 
@@ -92,16 +93,16 @@ impl ProvisionRequest<'_> {
     }
 }
 
-/// Why a claim cannot be provisioned.
+/// An error about a claim that cannot be provisioned.
 pub struct ProvisionError {
     /// The message of the event.
     pub message: String,
-    /// Whether another node has to be found for the pod.
+    /// Whether the scheduler has to choose another node for the pod.
     pub reschedules: bool,
 }
 
 impl ProvisionError {
-    /// An error that another node would not help.
+    /// Creates an error that another node would not avoid.
     pub fn new(message: impl Into<String>) -> ProvisionError {
         ProvisionError { message: message.into(), reschedules: false }
     }

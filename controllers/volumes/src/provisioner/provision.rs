@@ -198,7 +198,7 @@ fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.uid().unwrap_or_default())
 }
 
-/// Whether a claim waits for this plugin.
+/// Returns `true` if a claim waits for this plugin.
 fn is_given<P: ProvisionerPlugin>(claim: &PersistentVolumeClaim) -> bool {
     let provisioner = annotation(&claim.metadata, STORAGE_PROVISIONER)
         .or(annotation(&claim.metadata, BETA_STORAGE_PROVISIONER));

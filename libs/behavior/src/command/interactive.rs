@@ -21,14 +21,15 @@ const SHELL_IMAGES: [&str; 10] = [
     "ubuntu",
 ];
 
-/// Whether an image starts a shell without arguments.
+/// Returns `true` if an image starts a shell without arguments.
 pub fn starts_shell(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or_default();
     SHELL_IMAGES.contains(&name.split(['@', ':']).next().unwrap_or_default())
 }
 
-/// Whether a command starts a shell that reads its input: the program itself, or a script that looks for one, as k9s has it:
-/// `sh -c "command -v bash >/dev/null && exec bash || exec sh"`.
+/// Returns `true` if a command starts a shell that reads its input. That is the shell itself, or a
+/// script that looks for one, as k9s runs it: `sh -c "command -v bash >/dev/null && exec bash ||
+/// exec sh"`.
 pub fn is_interactive_shell(command: &[String]) -> bool {
     let Some((_, arguments)) = command.split_first().filter(|(program, _)| is_shell(program)) else {
         return false;
@@ -43,7 +44,7 @@ fn is_shell(program: &str) -> bool {
     SHELLS.contains(&program.rsplit('/').next().unwrap_or_default())
 }
 
-/// Whether the last command of a script is a shell.
+/// Returns `true` if the last command of a script is a shell.
 fn ends_in_shell(script: &str) -> bool {
     let script = script.trim_end_matches([')', ';', ' ', '\n']);
     let last = script.rsplit(['|', '&', ';', '(', '\n']).next().unwrap_or_default();

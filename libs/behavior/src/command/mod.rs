@@ -81,7 +81,7 @@ pub struct Line {
     pub at: Duration,
     /// The text with its line feed, which the last line may lack.
     pub text: String,
-    /// Whether it is written to where errors go.
+    /// Whether it is written to standard error.
     pub is_error: bool,
 }
 

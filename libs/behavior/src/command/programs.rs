@@ -165,7 +165,7 @@ pub fn trace(arguments: &[String]) -> Option<String> {
     are_plain.then(|| format!("+ {}\n", arguments.join(" ")))
 }
 
-/// Whether `tail` follows its files, so that it never ends.
+/// Returns `true` if `tail` follows its files, and so never ends.
 pub fn is_following(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| match argument.strip_prefix("--") {
         Some(long) => long.split('=').next() == Some("follow"),

@@ -72,12 +72,12 @@ struct ShellOptions {
     xtrace: bool,
 }
 
-/// Whether a variable changes how a script is read or traced.
+/// Returns `true` if a variable changes how a script is read or traced.
 fn is_special(name: &str) -> bool {
     matches!(name, "IFS" | "PATH" | "PS4" | "TZ" | "LANG" | "LC_ALL" | "LC_TIME")
 }
 
-/// Whether a program changes no state of the shell.
+/// Returns `true` if a program changes no state of the shell.
 fn is_known_program(name: &str) -> bool {
     matches!(name, "echo" | "printf" | "sleep" | "date" | "true" | "false" | ":" | "tail" | "busybox")
         || name.contains('/')
@@ -219,7 +219,7 @@ impl Shell {
         }
     }
 
-    /// Whether nothing that is set changes how dates are written.
+    /// Returns `true` if no variable is set that changes the format of dates.
     fn has_plain_dates(&self) -> bool {
         let is_unset = |name: &&str| self.environment.get(name) == Variable::Unset;
         ["TZ", "LANG", "LC_ALL", "LC_TIME"].iter().all(is_unset)

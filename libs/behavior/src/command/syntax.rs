@@ -21,9 +21,9 @@ pub struct SimpleCommand<'a> {
     pub source: &'a str,
     pub assignments: Vec<(String, Word)>,
     pub words: Vec<Word>,
-    /// Whether its output goes elsewhere than to the log.
+    /// Whether its output is written to another file than the log.
     pub is_redirected: bool,
-    /// Whether its output goes to where errors go.
+    /// Whether its output is written to standard error.
     pub to_errors: bool,
 }
 
@@ -31,7 +31,8 @@ pub struct SimpleCommand<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop<'a> {
     pub condition: SimpleCommand<'a>,
-    /// Whether the condition has to succeed.
+    /// Whether the loop continues while the condition succeeds (`while`), rather than while it
+    /// fails (`until`).
     pub is_while: bool,
     /// Commands only.
     pub body: Vec<Step<'a>>,
@@ -135,7 +136,7 @@ fn first_line(text: &str) -> &str {
     text.trim_start().lines().next().unwrap_or_default()
 }
 
-/// Whether the last command is followed by `&&` or `||`. A line may end there.
+/// Returns `true` if the last command is followed by `&&` or `||`. A line may end there.
 fn is_list_open(steps: &[Step]) -> bool {
     matches!(steps.last().and_then(then), Some(Then::IfSucceeded | Then::IfFailed))
 }
@@ -182,7 +183,7 @@ fn assignment(word: &Word) -> Option<(String, Word)> {
     Some((name.to_owned(), std::iter::once(value).chain(rest.iter().cloned()).collect()))
 }
 
-/// Whether a text is the name of a variable.
+/// Returns `true` if a text is the name of a variable.
 pub fn is_name(text: &str) -> bool {
     let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
     text.starts_with(is_start) && text.chars().all(|c| is_start(c) || c.is_ascii_digit())
@@ -498,7 +499,7 @@ fn is_device(file: &str) -> bool {
     file == "/dev/null" || is_log(file)
 }
 
-/// Whether a file is in a directory that every image has.
+/// Returns `true` if a file is in the working directory or in `/tmp`, which every image has.
 fn is_writable(file: &str) -> bool {
     file.strip_prefix("/tmp/").unwrap_or(file).bytes().all(|byte| byte != b'/')
 }
@@ -506,7 +507,7 @@ fn is_writable(file: &str) -> bool {
 /// The files of the log to which errors go.
 const ERRORS: [&str; 3] = ["/dev/stderr", "/proc/1/fd/2", "/proc/self/fd/2"];
 
-/// Whether a file is the log.
+/// Returns `true` if a file is the container's log.
 fn is_log(file: &str) -> bool {
     ["/dev/stdout", "/proc/1/fd/1", "/proc/self/fd/1"].contains(&file) || ERRORS.contains(&file)
 }

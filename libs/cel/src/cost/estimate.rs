@@ -371,7 +371,7 @@ impl Estimator<'_> {
     }
 }
 
-/// Whether a fold only binds a variable.
+/// Returns `true` if a fold only binds a variable.
 fn is_binding(fold: &Comprehension) -> bool {
     matches!(&fold.range.kind, ExprKind::List(items) if items.is_empty())
         && matches!(fold.condition.kind, ExprKind::Literal(Literal::Bool(false)))

@@ -102,7 +102,7 @@ pub fn misfit(verb: char, ty: &str) -> String {
     format!("error during formatting: {only}, was given {ty}")
 }
 
-/// Whether a clause prints values of a type, as far as that is known.
+/// Returns `true` if a formatting clause can print values of a type, or if the type is not known.
 pub fn fits(verb: char, ty: &Type) -> bool {
     match (verb, ty) {
         (_, Type::Dyn) => true,

@@ -118,7 +118,7 @@ fn read(list: &List<'_>, meter: &Meter) -> Result<()> {
     })
 }
 
-/// Returns the items of a list in the order of their keys.
+/// Sorts the items of a list by their keys.
 fn sort<'a>(list: &List<'a>, keys: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     // Each item is compared about as often as its position has binary digits.
     (0..=list.len().checked_ilog2().unwrap_or(0)).try_for_each(|_| read(keys, meter))?;

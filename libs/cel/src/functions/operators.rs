@@ -181,7 +181,7 @@ fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     Ok(Value::list(items))
 }
 
-/// Whether a value is among others.
+/// Returns `true` if a value equals one of these values.
 pub(super) fn has(values: &[Value<'_>], wanted: &Value<'_>, meter: &Meter) -> Result<bool> {
     for value in values {
         if value.equals(wanted, meter)? {

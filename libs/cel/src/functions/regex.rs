@@ -68,7 +68,8 @@ fn compile(pattern: &str) -> std::result::Result<Compiled, PatternError> {
     Err(PatternError::TooLarge)
 }
 
-/// Whether a pattern is one. It is not compiled, which takes long: an expression may have thousands of them.
+/// Returns `true` if a text is a valid pattern. It is not compiled, since that takes long and an
+/// expression may have thousands of patterns.
 pub fn is_pattern(pattern: &str) -> bool {
     coracle_pattern::parse(pattern).is_ok()
 }

@@ -175,7 +175,7 @@ impl Parser {
         })
     }
 
-    /// Returns a chain of `&&` or `||`, as a balanced tree.
+    /// Parses a chain of `&&` or `||` into a balanced tree.
     fn logical(&mut self, symbol: &str, function: &str) -> Parsed {
         let mut terms = Vec::new();
         let mut operators = Vec::new();
@@ -412,7 +412,7 @@ impl Parser {
         }
     }
 
-    /// Returns a variable, a call or a struct literal.
+    /// Parses a variable, a call or a struct literal.
     fn named(&mut self, offset: usize) -> Parsed {
         self.take(".");
         let current = self.current().clone();
@@ -442,8 +442,8 @@ impl Parser {
         Ok(self.factory.ident(offset, name))
     }
 
-    /// Returns the name of a struct literal that begins with `first`, and how many more tokens it
-    /// has.
+    /// Returns the name of a struct literal that begins with `first`, and the number of further
+    /// tokens in the name; `None` if there is no struct literal.
     fn struct_name(&self, first: &str) -> Option<(String, usize)> {
         let mut name = first.to_owned();
         let mut ahead = 0;

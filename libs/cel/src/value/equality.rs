@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, EvalError>;
 const SORTED: usize = 32;
 
 impl Value<'_> {
-    /// Whether two values are equal; numbers are compared across types.
+    /// Returns `true` if two values are equal. Numbers are compared across types.
     ///
     /// # Errors
     /// [`EvalError::WorkLimit`] if they have more values than may be visited.
@@ -82,7 +82,7 @@ impl List<'_> {
         Ok(None)
     }
 
-    /// Whether a list has all items of another one.
+    /// Returns `true` if the list has all items of another list.
     pub(crate) fn has_all(&self, others: &List<'_>, meter: &Meter) -> Result<bool> {
         for other in others.iter() {
             if self.position(&other, meter)?.is_none() {
@@ -92,7 +92,7 @@ impl List<'_> {
         Ok(true)
     }
 
-    /// Whether the order of the items has no meaning.
+    /// Returns `true` if the order of the items has no meaning.
     fn is_unordered(&self) -> bool {
         matches!(self, List::Json(_, _, semantics) if **semantics != ListSemantics::Atomic)
     }

@@ -86,10 +86,10 @@ pub struct ObjectLiteral<'a> {
 
 /// A value with functions that the caller provides, such as an authorizer.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// Returns the name of its type.
+    /// Returns the name of the value's type.
     fn type_name(&self) -> &'static str;
 
-    /// Returns the number of its bytes, about.
+    /// Returns the approximate size of the value in bytes.
     fn size(&self) -> usize;
 
     /// Calls a member function of the value.
@@ -141,7 +141,7 @@ impl<'a> Nested<Vec<Value<'a>>> {
     }
 }
 
-/// Returns the nesting of the most deeply nested value.
+/// Returns the depth of the most deeply nested value.
 fn deepest<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u32 {
     values.map(Value::depth).max().unwrap_or(0)
 }
@@ -155,12 +155,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Returns whether the list is empty.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns one item.
+    /// Returns the item at an index.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             List::Json(items, ty, _) => Some(Value::of_json(items.get(index)?, ty)),
@@ -168,7 +168,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Returns whether its items have a declared type.
+    /// Returns `true` if the items have a declared type.
     pub(crate) fn is_typed(&self) -> bool {
         matches!(self, List::Json(_, ty, _) if !std::ptr::eq(*ty, &DYN))
     }
@@ -188,12 +188,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Returns whether the map is empty.
+    /// Returns `true` if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the value of a member or of a key that is a text.
+    /// Returns the value of a member, or of a string key.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         match self {
             Map::Json(members, ty) => match &ty.kind {
@@ -209,7 +209,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Returns the value of a key.
+    /// Returns the value for a key.
     pub fn at(&self, key: &Value<'_>) -> Option<Value<'a>> {
         match (self, key) {
             (_, Value::String(text)) => self.get(text),
@@ -220,7 +220,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Returns whether it has a declared type.
+    /// Returns `true` if the map has a declared type.
     pub(crate) fn is_typed(&self) -> bool {
         matches!(self, Map::Json(_, ty) if !std::ptr::eq(*ty, &DYN))
     }
@@ -241,8 +241,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns a JSON value, interpreted by its declared type; values of another type are kept as
-    /// they are.
+    /// Interprets a JSON value by its declared type. A value of another type is kept as it is.
     pub fn of_json(value: &'a Json, ty: &'a DeclType) -> Value<'a> {
         match (value, &ty.kind) {
             (Json::Null, _) => Value::Null,
@@ -269,30 +268,30 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns a text.
+    /// Creates a string.
     pub fn text(text: impl Into<String>) -> Value<'a> {
         Value::String(text.into().into())
     }
 
-    /// Returns a list of values.
+    /// Creates a list of values.
     pub fn list(items: Vec<Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(items.iter());
         Value::List(List::Values(Arc::new(Nested { depth, within: items })))
     }
 
-    /// Returns a map of values.
+    /// Creates a map of values.
     pub fn map(entries: BTreeMap<Key, Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(entries.values());
         Value::Map(Map::Values(Arc::new(Nested { depth, within: entries })))
     }
 
-    /// Returns a struct literal.
+    /// Creates the value of a struct literal.
     pub fn object(name: Arc<str>, fields: BTreeMap<Arc<str>, Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(fields.values());
         Value::Object(Arc::new(ObjectLiteral { name, fields, depth }))
     }
 
-    /// Returns the nesting depth of values made by the evaluation. Values of the object have the
+    /// Returns the nesting depth of values that the evaluation created. Values of the object have
     /// depth 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
@@ -304,7 +303,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the size from which costs are computed.
+    /// Returns the size by which costs are computed.
     pub fn size(&self) -> u64 {
         let size = match self {
             Value::Optional(Some(value)) => return value.size(),
@@ -318,8 +317,8 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// Returns the lesser of the sizes of two values. Of a text that is certainly longer, the
-    /// characters are not counted.
+    /// Returns the lesser of the sizes of two values. It does not count the characters of a string
+    /// that is certainly longer.
     pub(crate) fn lesser_size(&self, other: &Value<'_>) -> u64 {
         let (short, long) = match (self, other) {
             (Value::String(a), Value::String(b)) if a.len() <= b.len() => (self, b),
@@ -333,7 +332,7 @@ impl<'a> Value<'a> {
 }
 
 impl Key {
-    /// Returns the key that a value is, if it can be one.
+    /// Converts a value to a key, or returns `None` if it cannot be a key.
     pub fn of(value: &Value<'_>) -> Option<Key> {
         Some(match value {
             Value::Bool(value) => Key::Bool(*value),
@@ -347,7 +346,7 @@ impl Key {
         })
     }
 
-    /// Returns the key as a value.
+    /// Converts the key to a value.
     pub fn value<'a>(&self) -> Value<'a> {
         match self {
             Key::Bool(value) => Value::Bool(*value),
@@ -360,7 +359,7 @@ impl Key {
     }
 }
 
-/// Returns the name of the field that a member of an object has. Most fields have the name of their
+/// Returns the name of the field for a member of an object. Most fields have the name of their
 /// member.
 fn field_name<'a>(fields: &BTreeMap<Arc<str>, DeclField>, member: &'a str) -> Option<Text<'a>> {
     let is_of = |name: &str| fields.get(name).is_some_and(|field| *field.json_name == *member);

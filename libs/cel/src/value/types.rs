@@ -60,7 +60,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether it is of a type of Kubernetes' libraries.
+    /// Returns `true` if the value's type belongs to Kubernetes' CEL libraries.
     pub(crate) fn is_of_library(&self) -> bool {
         matches!(
             self,
@@ -74,7 +74,7 @@ impl Value<'_> {
         )
     }
 
-    /// Whether it is a number of any type.
+    /// Returns `true` if the value is a number of any type.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Value::Int(_) | Value::Uint(_) | Value::Double(_))
     }

@@ -53,7 +53,7 @@ pub struct Served {
     pub previous_context: Option<String>,
 }
 
-/// Whether the process of a name runs.
+/// The state of the process with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// No process runs; the record is that of the last one.
@@ -194,7 +194,7 @@ impl StateDir {
         lock().with_context(|| path.display().to_string())
     }
 
-    /// Whether the lock is held, and by which file.
+    /// Returns the metadata of the lock file if a process holds the lock, and `None` otherwise.
     fn holder(&self) -> io::Result<Option<Metadata>> {
         let options = coracle_private_fs::file_options().create(false).write(false).clone();
         let file = match options.open(self.0.join(background::LOCK)) {
@@ -337,7 +337,8 @@ impl Record {
     }
 }
 
-/// Whether the standard input of a process is this file. Where the system does not say, the lock has to do.
+/// Returns `true` if the standard input of a process is this file. Without `/proc` it returns
+/// `true` for any valid process id, since the lock has been checked.
 fn has_as_input(process: i32, file: &Metadata) -> bool {
     if !Path::new("/proc/self/fd").exists() {
         return process > 1;

@@ -41,7 +41,8 @@ impl<T: Declared> FromArgMatches for Flags<T> {
     }
 }
 
-/// Whether the command has the flag, and its value is from the command line or the environment.
+/// Returns `true` if the command has the flag, and its value is from the command line or the
+/// environment.
 pub fn is_given<T>(flag: &Flag<T>, matches: &ArgMatches) -> bool {
     let is_switch = flag.values == Values::Switch;
     matches.try_contains_id(flag.name).unwrap_or(false) && (!is_switch || matches.get_flag(flag.name))

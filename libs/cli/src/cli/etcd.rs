@@ -28,7 +28,7 @@ impl Flags<Etcd> {
     }
 }
 
-/// Whether this is the URL of a server.
+/// Returns `true` if a text is the URL of a server.
 fn is_url(text: &str) -> bool {
     let Ok(url) = text.parse::<Uri>() else { return false };
     matches!(url.scheme_str(), Some("http" | "https"))

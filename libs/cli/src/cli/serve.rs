@@ -112,7 +112,7 @@ impl Serve {
         self
     }
 
-    /// Whether the flags say where the data is kept: in a directory, or in memory.
+    /// Returns `true` if the flags specify where the data is kept: in a directory or in memory.
     pub fn has_place(&self) -> bool {
         self.data.ephemeral || !self.defaults.iter().any(|flag| flag.name == "data-dir")
     }

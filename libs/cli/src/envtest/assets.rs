@@ -13,7 +13,7 @@ const KUBECTL: &str = "kubectl";
 /// A plugin of kubectl: `kubectl coracle` is `coracle`.
 const PLUGIN: &str = "kubectl-coracle";
 
-/// Why there is no folder; one line.
+/// An error about the folder of envtest's programs, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum AssetsError {
     /// A file or folder cannot be used.

@@ -37,7 +37,7 @@ pub struct Flag {
     pub name: &'static str,
     /// The type of its value.
     pub kind: Kind,
-    /// Whether it has an effect; all others are accepted, and reported once.
+    /// Whether the flag has an effect. All other flags are accepted, and reported once.
     pub is_used: bool,
 }
 
@@ -50,7 +50,7 @@ pub enum Dialect {
     Flag,
 }
 
-/// Why a command line is rejected, in the words of Go's packages.
+/// An error about a command line, with the message of Go's packages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// No such flag.
@@ -131,7 +131,7 @@ impl Values {
         self.0.get(name).into_iter().flatten().map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether a flag was given, even if its value is empty.
+    /// Returns `true` if a flag was given, even if its value is empty.
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }

@@ -19,11 +19,11 @@ const ABSURD: [&str; 9] = [
     "99999999999999999999999999",
 ];
 
-/// Whether a flag has a number: it accepts one in some form, and no other text in its place. All absurd numbers have to be refused
-/// then.
+/// Returns `true` if a flag takes a number: it accepts one in some form, and no other text in its
+/// place. Asserts that such a flag refuses all absurd numbers.
 ///
-/// - `accepts`: whether the program accepts the flag with this value.
-/// - `allows_zero`: whether 0 has a meaning; None if that is not to be checked.
+/// - `accepts`: returns `true` if the program accepts the flag with this value
+/// - `allows_zero`: whether 0 has a meaning; `None` if that is not checked
 pub(crate) fn assert_range(flag: &str, allows_zero: Option<bool>, accepts: impl Fn(&str) -> bool) -> bool {
     let mut is_number = false;
     for form in FORMS {
@@ -43,7 +43,7 @@ pub(crate) fn assert_range(flag: &str, allows_zero: Option<bool>, accepts: impl 
     is_number
 }
 
-/// Whether a value is accepted; what else the command line lacks does not matter.
+/// Returns `true` if a value is accepted. Other required flags may be missing.
 fn accepts(subcommand: &str, long: &str, value: &str) -> bool {
     let mut line = vec!["coracle".to_owned(), subcommand.to_owned(), format!("--{long}={value}")];
     // Without a cluster its flags are refused together.

@@ -80,7 +80,8 @@ impl Endpoints {
     }
 }
 
-/// Whether the message of a 404 is that of an endpoint, rather than of a server that has none.
+/// Returns `true` if the message of a 404 comes from an endpoint, and not from a server without the
+/// endpoint.
 fn is_named(message: &str) -> bool {
     ["fork ", "nothing is known of "].iter().any(|beginning| message.starts_with(beginning))
 }

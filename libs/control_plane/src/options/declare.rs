@@ -35,7 +35,7 @@ pub struct Flag<S: 'static> {
     pub values: Values,
     /// The programs that have it.
     pub usage: Usage,
-    /// Returns why the values are invalid, if so.
+    /// Checks the values, and returns an error with the reason if they are invalid.
     pub check: fn(&[OsString]) -> Result<(), String>,
     /// Sets the option to the given values.
     pub set: fn(&mut S, &[OsString]) -> Result<(), String>,

@@ -280,16 +280,16 @@ impl AdmissionFlags {
     /// Returns the selected plugins.
     ///
     /// # Errors
-    /// A name is unknown, or in both lists.
+    /// A name is unknown, or is in both lists.
     pub fn selection(&self) -> Result<PluginSelection, PluginError> {
         PluginSelection::new(&self.enable, &self.disable)
     }
 }
 
 impl Options {
-    /// Returns the options of a fork of a control plane with these: it is in memory, on any free
-    /// port of an address, and takes its keys, its authorities, its tokens and its time from the
-    /// control plane.
+    /// Returns the options of a fork of a control plane with these options. The fork keeps its data
+    /// in memory and listens on a free port of `address`. It takes its keys, authorities, tokens
+    /// and time from the control plane.
     pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
         let issuers = self.service_accounts.issuers.clone();
         // If there are two URLs for one Service, the last one applies.

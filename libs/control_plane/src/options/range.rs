@@ -33,7 +33,7 @@ impl<T: Copy> Range<T> {
 }
 
 impl<T: Copy + Ord + Default> Range<T> {
-    /// Whether a value is in the range.
+    /// Returns `true` if a value is in the range.
     pub fn contains(&self, value: T) -> bool {
         (self.or_zero && value == T::default()) || (self.least..=self.most).contains(&value)
     }

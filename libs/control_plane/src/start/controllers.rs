@@ -41,7 +41,8 @@ pub struct Controllers {
     pub cached: CachedObjects,
     /// For a fork, the cached objects of its origin, and the revision up to which both have the same objects.
     pub origin: Option<(CachedObjects, u64)>,
-    /// Whether a controller is selected, by its name; also `kube-scheduler` and `kubelet`.
+    /// Returns `true` if a controller is selected, by its name, such as `kube-scheduler` and
+    /// `kubelet`.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// Observes their passes.
     pub passes: Option<ObservePasses>,

@@ -32,7 +32,7 @@ pub struct Preparation {
     /// Connections wait until the server accepts them.
     pub listener: Listener,
     pub tracer: Arc<Tracer>,
-    /// Whether a controller is selected, by its name.
+    /// Returns `true` if a controller is selected, by its name.
     pub is_selected: Arc<dyn Fn(&str) -> bool + Send + Sync>,
     /// The recording of an original control plane, if there is one.
     pub recording: Option<Recording>,

@@ -188,7 +188,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     Served { api, certificates, address, testing, sessions, shutdown }
 }
 
-/// Whether the endpoints for tests are served: by default to those who reach the loopback interface.
+/// Returns `true` if the endpoints for tests are served. By default they are if the server listens
+/// on a loopback address.
 fn has_testing_api(options: &Options, listener: SocketAddr) -> bool {
     options.testing_api.unwrap_or(listener.ip().is_loopback())
 }

@@ -28,10 +28,10 @@ pub fn data(template: &PodTemplateSpec) -> Value {
     json!({"spec": {"template": template}})
 }
 
-/// Returns the template in a revision.
+/// Returns the template of a revision.
 ///
 /// # Errors
-/// It contains none.
+/// The revision has no valid template.
 pub fn template(revision: &ControllerRevision) -> serde_json::Result<PodTemplateSpec> {
     let template = revision.data.as_ref().and_then(|data| data.0.pointer("/spec/template"));
     serde_json::from_str(&template.unwrap_or(&Value::Null).to_string())
@@ -72,9 +72,9 @@ fn name(owner: &str, hash: &str) -> String {
     format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(owner))
 }
 
-/// Returns the name of a revision, derived from its content.
+/// Returns the name of a revision, which is derived from its content.
 ///
-/// - `collisions`: the number of its names that were taken by others so far
+/// - `collisions`: the number of names so far that other revisions had
 pub fn revision_name(owner: &str, revision: &ControllerRevision, collisions: i32) -> String {
     let data = revision.data.as_ref().map_or(&Value::Null, |data| &data.0);
     name(owner, &hash(data, collisions))
@@ -89,7 +89,7 @@ pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
     });
 }
 
-/// Returns whether a revision contains this template.
+/// Returns `true` if a revision contains this template.
 pub fn contains_template(revision: &ControllerRevision, template: &PodTemplateSpec) -> bool {
     revision.data.as_ref().is_some_and(|held| held.0 == data(template))
 }
@@ -143,8 +143,10 @@ fn new(
     ControllerRevision { metadata, data: Some(RawExtension(data)), revision }
 }
 
-/// Returns the oldest revisions beyond a limit; live ones do not count. A negative limit counts as
-/// 0. `revisions` are sorted.
+/// Returns the oldest revisions beyond a limit, without the live ones. A negative limit means no
+/// limit.
+///
+/// - `revisions`: sorted, the oldest first
 pub fn excess(
     revisions: &[Arc<ControllerRevision>],
     is_live: impl Fn(&str) -> bool,

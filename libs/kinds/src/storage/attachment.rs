@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, Vo
 use kube::ResourceExt;
 use ring::digest::{SHA256, digest};
 
-/// Whether a CSI driver serves a volume.
+/// Returns `true` if a CSI driver serves a volume.
 pub fn is_csi(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some())
 }
@@ -37,7 +37,7 @@ pub fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
     attachment.spec.source.persistent_volume_name.as_deref()
 }
 
-/// Whether the driver has attached the volume.
+/// Returns `true` if the driver has attached the volume.
 pub fn is_attached(attachment: &VolumeAttachment) -> bool {
     attachment.status.as_ref().is_some_and(|status| status.attached)
 }

@@ -51,12 +51,12 @@ pub const RETAIN: &str = "Retain";
 /// A reclaim policy: the volume is emptied, for other claims.
 pub const RECYCLE: &str = "Recycle";
 
-/// Returns the class of a claim or a volume; "" if there is none.
+/// Returns the storage class of a claim or a volume, or `""` if there is none.
 fn class<'a>(meta: &'a ObjectMeta, spec: Option<&'a String>) -> &'a str {
     annotation(meta, BETA_STORAGE_CLASS).or(spec.map(String::as_str)).unwrap_or_default()
 }
 
-/// Returns the storage that is requested or offered.
+/// Returns the amount of storage in a list of resources.
 fn storage(
     resources: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
 ) -> Option<Quantity> {
@@ -65,23 +65,24 @@ fn storage(
 
 /// Accessors for a claim's requests and binding.
 pub trait ClaimExt {
-    /// Returns the storage class; `""` if there is none.
+    /// Returns the storage class, or `""` if there is none.
     fn class(&self) -> &str;
-    /// Returns whether it names a class; `""` counts as one.
+    /// Returns `true` if the claim specifies a class, even if that is `""`.
     fn has_class(&self) -> bool;
-    /// Returns the volume that it is bound to, or names; empty if none.
+    /// Returns the name of the volume that the claim is bound to or requests, or `""` if there is
+    /// none.
     fn volume_name(&self) -> &str;
-    /// Returns the phase; empty if there is no status.
+    /// Returns the phase, or `""` if there is no status.
     fn phase(&self) -> &str;
-    /// Returns the requested storage; zero if none.
+    /// Returns the requested storage, or zero if there is none.
     fn requested(&self) -> Quantity;
     /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// Returns the volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode, by default `Filesystem`.
     fn volume_mode(&self) -> &str;
-    /// Returns the VolumeAttributesClass; empty if none.
+    /// Returns the name of the VolumeAttributesClass, or `""` if there is none.
     fn attributes_class(&self) -> &str;
-    /// Returns a reference to it, in the form of a volume's `claimRef`.
+    /// Returns a reference to the claim for the `claimRef` of a volume.
     fn reference(&self) -> ObjectReference;
 }
 
@@ -135,29 +136,30 @@ impl ClaimExt for PersistentVolumeClaim {
 
 /// Accessors for a volume's properties and binding.
 pub trait VolumeExt {
-    /// Returns the storage class; `""` if there is none.
+    /// Returns the storage class, or `""` if there is none.
     fn class(&self) -> &str;
-    /// Returns the reference to its claim.
+    /// Returns the reference to the volume's claim.
     fn claim_ref(&self) -> Option<&ObjectReference>;
-    /// Returns the name of its claim.
+    /// Returns the name of the volume's claim.
     fn claim_name(&self) -> Option<NamespacedName>;
-    /// Returns the phase; empty if there is no status.
+    /// Returns the phase, or `""` if there is no status.
     fn phase(&self) -> &str;
     /// Returns the reclaim policy.
     fn policy(&self) -> &str;
-    /// Returns the storage that it has.
+    /// Returns the amount of storage.
     fn capacity(&self) -> Option<Quantity>;
     /// Returns the access modes.
     fn access_modes(&self) -> &[String];
-    /// Returns the volume mode; `Filesystem` if none is set.
+    /// Returns the volume mode, by default `Filesystem`.
     fn volume_mode(&self) -> &str;
-    /// Returns the VolumeAttributesClass; empty if none.
+    /// Returns the name of the VolumeAttributesClass, or `""` if there is none.
     fn attributes_class(&self) -> &str;
-    /// Returns whether it was deleted, and is still there.
+    /// Returns `true` if the volume has a deletion timestamp.
     fn is_terminating(&self) -> bool;
-    /// Returns whether it refers to a claim: by name, and by uid where the reference has one.
+    /// Returns `true` if the volume refers to a claim, by name, and by uid if the reference has
+    /// one.
     fn is_bound_to(&self, claim: &PersistentVolumeClaim) -> bool;
-    /// Returns the volume with another phase and message in its status.
+    /// Returns the volume with this phase and message in its status.
     fn with_phase(&self, phase: &str, message: &str) -> PersistentVolume;
 }
 
@@ -226,13 +228,13 @@ fn mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
 }
 
-/// Returns whether volumes of a class are bound only when a pod uses their claim.
+/// Returns `true` if volumes of a class are bound only once a pod uses their claim.
 pub fn waits_for_consumer(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// Returns the class of claims without one: the newest of those that are marked as default, and of
-/// two the first by name.
+/// Returns the class for claims without one: the newest of the default classes, and of equally new
+/// ones the first by name.
 pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) -> Option<&'a StorageClass> {
     let says_so = |class: &&StorageClass| {
         [DEFAULT_CLASS, BETA_DEFAULT_CLASS]
@@ -246,7 +248,7 @@ pub fn default_class<'a>(classes: impl IntoIterator<Item = &'a StorageClass>) ->
     classes.into_iter().filter(says_so).min_by_key(newest_then_name)
 }
 
-/// Returns whether a bound claim requests more than its capacity.
+/// Returns `true` if a bound claim requests more than its capacity.
 pub fn asks_for_more(claim: &PersistentVolumeClaim) -> bool {
     let has = storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref()));
     claim.phase() == "Bound" && has.is_some_and(|has| has < claim.requested())

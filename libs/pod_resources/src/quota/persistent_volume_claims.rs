@@ -10,7 +10,7 @@ const CLAIMS: &str = "persistentvolumeclaims";
 const COUNT_CLAIMS: &str = "count/persistentvolumeclaims";
 const REQUESTS_STORAGE: &str = "requests.storage";
 
-/// Whether a name in a quota limits claims.
+/// Returns `true` if a name in a quota limits claims.
 pub fn matches(name: &str) -> bool {
     let part = name.split_once(OF_STORAGE_CLASS).map_or(name, |(_, part)| part);
     name == COUNT_CLAIMS || [CLAIMS, REQUESTS_STORAGE].contains(&part)

@@ -10,7 +10,7 @@ pub const COUNT_PODS: &str = "count/pods";
 /// The name for the number of pods that have not ended.
 pub const PODS: &str = "pods";
 
-/// Whether a name in a quota limits pods.
+/// Returns `true` if a name in a quota limits pods.
 pub fn matches(name: &str) -> bool {
     let request = name.strip_prefix(REQUESTS);
     let resource = request.or_else(|| name.strip_prefix(LIMITS)).unwrap_or(name);

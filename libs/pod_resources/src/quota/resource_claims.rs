@@ -22,7 +22,7 @@ pub struct DeviceRequest<'a> {
     pub count: i64,
 }
 
-/// Whether a name in a quota limits claims of devices.
+/// Returns `true` if a name in a quota limits claims of devices.
 pub fn matches(name: &str) -> bool {
     name == COUNT_CLAIMS || name.ends_with(OF_DEVICE_CLASS)
 }

@@ -3,7 +3,7 @@
 use super::counted;
 use crate::list::ResourceList;
 
-/// Whether a name in a quota limits services.
+/// Returns `true` if a name in a quota limits services.
 pub fn matches(name: &str) -> bool {
     ["count/services", "services", "services.loadbalancers", "services.nodeports"].contains(&name)
 }

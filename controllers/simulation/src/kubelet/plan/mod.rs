@@ -16,7 +16,8 @@ pub struct Observed<'a> {
     pub state: Option<&'a PodRuntimeState>,
     pub behavior: &'a PodBehavior,
     pub obstacles: &'a Obstacles,
-    /// Whether the status is to be replaced though nothing happens: the node was given up meanwhile, or the pod has another generation.
+    /// Whether the status must be replaced even if nothing happens, since the node was given up in
+    /// the meantime or the pod has another generation.
     pub is_outdated: bool,
     pub addresses: Addresses,
     pub now: Timestamp,
@@ -28,7 +29,7 @@ pub struct Plan {
     /// A patch of the status, if anything happened.
     pub status: Option<Value>,
     pub events: Vec<PodEvent>,
-    /// Whether to remove the pod, as nothing of it runs any more.
+    /// Whether to remove the pod, since none of its containers runs any more.
     pub is_deleted: bool,
     pub wake: Option<Timestamp>,
 }

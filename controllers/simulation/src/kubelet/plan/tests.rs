@@ -86,7 +86,8 @@ impl Scenario {
         self.pod.status.as_ref().unwrap()
     }
 
-    /// Returns the phase, the containers and the conditions, as in `Running c:running Ready`.
+    /// Returns the phase, the containers and the conditions as text, such as `Running c:running
+    /// Ready`.
     fn shown(&self) -> String {
         let status = self.status();
         let lists = [

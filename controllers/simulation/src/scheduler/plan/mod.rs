@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub next_start: usize,
 }
 
-/// Returns the number of feasible nodes to find before they are scored: checking all nodes of a
+/// Returns the number of feasible nodes to find before they are scored. A check of all nodes of a
 /// large cluster would take too long.
 ///
 /// Source: kube-scheduler's `numFeasibleNodesToFind` with the default of
@@ -100,8 +100,8 @@ impl Snapshot {
         self.nodes.binary_search_by(|node| node.name().cmp(name)).ok()
     }
 
-    /// Returns the nodes that fit, by their indexes, and why the others do not. The nominated node
-    /// is enough if it fits.
+    /// Returns the indexes of the nodes that the pod fits, and the rejections by the others. If the
+    /// nominated node fits, no other node is checked.
     fn filter(
         &mut self,
         candidate: &Candidate,
@@ -130,8 +130,8 @@ impl Snapshot {
         (feasible, rejections)
     }
 
-    /// Returns the feasible node with the best score; of equal ones the one with the fewest pods,
-    /// then the first.
+    /// Returns the feasible node with the best score. Of equal nodes it returns the one with the
+    /// fewest pods, then the first.
     fn best(&self, candidate: &Candidate, feasible: &[usize]) -> Option<usize> {
         if let [only] = feasible {
             return Some(*only);

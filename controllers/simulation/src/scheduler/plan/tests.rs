@@ -41,7 +41,7 @@ fn together(app: &str, key: &str) -> Value {
     json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}})
 }
 
-/// Returns the decision about a pod as text.
+/// Plans a pod, and returns the decision as text.
 fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> String {
     let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
     for (node, pod) in there {
