@@ -11,13 +11,13 @@ use coracle_apimachinery::allocation::Allocators;
 use coracle_apimachinery::error::Error;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::Field;
-use coracle_apimachinery::strategy::Behaviour;
+use coracle_apimachinery::strategy::Behavior;
 use coracle_apimachinery::strategy::validate;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
-use super::behaviour;
+use super::behavior;
 use super::core::service::allocation::{addresses, allocate, held_node_ports};
 use super::recorded::{CONTEXT, cases, causes, merged, set_type};
 
@@ -25,7 +25,7 @@ const NAMESPACE: &str = "kinds-corpus";
 
 struct Case<'a> {
     line: &'a Value,
-    behaviour: Behaviour,
+    behavior: Behavior,
     namespaced: bool,
     old: Option<Value>,
     object: Value,
@@ -38,7 +38,7 @@ impl Case<'_> {
 
     /// Runs the pipeline; returns the errors, or the object as it would be stored and the warnings.
     fn run(&self) -> Result<(Value, Vec<String>), Vec<String>> {
-        let strategy = &self.behaviour.strategy;
+        let strategy = &self.behavior.strategy;
         let status = self.line["part"] == "status";
         let mut object = self.object.clone();
         strategy.default(&mut object);
@@ -62,11 +62,11 @@ impl Case<'_> {
             None => {
                 object.as_object_mut().map(|members| members.remove("status"));
                 strategy.prepare_for_create(&mut object, &CONTEXT);
-                validate::create(&object, &self.behaviour, self.namespaced, &FeatureGates::DEFAULT, &meter)
+                validate::create(&object, &self.behavior, self.namespaced, &FeatureGates::DEFAULT, &meter)
             }
             Some(old) if status => {
                 strategy.prepare_for_status_update(&mut object, old, &CONTEXT);
-                validate::status_update(&object, old, &self.behaviour, self.namespaced, &meter)
+                validate::status_update(&object, old, &self.behavior, self.namespaced, &meter)
             }
             Some(old) => {
                 object["status"] = old.get("status").cloned().unwrap_or_default();
@@ -74,7 +74,7 @@ impl Case<'_> {
                 validate::update(
                     &object,
                     old,
-                    &self.behaviour,
+                    &self.behavior,
                     self.namespaced,
                     &FeatureGates::DEFAULT,
                     &meter,
@@ -131,7 +131,7 @@ fn is_zero(value: &Value) -> bool {
 
 /// Returns an object without the fields that differ by case and time, and without those that the
 /// pipeline sets rather than the strategy.
-fn comparable(object: &Value, behaviour: &Behaviour) -> Value {
+fn comparable(object: &Value, behavior: &Behavior) -> Value {
     let mut object = pruned(object);
     for place in ["/status/lastPhaseTransitionTime", "/metadata/name", "/metadata/namespace"] {
         if let Some(value) = object.pointer_mut(place) {
@@ -141,7 +141,7 @@ fn comparable(object: &Value, behaviour: &Behaviour) -> Value {
     for member in ["kind", "apiVersion"] {
         object.as_object_mut().map(|members| members.remove(member));
     }
-    if behaviour.generation {
+    if behavior.generation {
         object["metadata"]["generation"] = Value::Null;
     }
     pruned(&object)
@@ -179,8 +179,8 @@ fn strategies_match_the_real_servers_responses() {
         }
         let old = line.get("old").map(|old| merged(&start, old));
         let object = merged(old.as_ref().unwrap_or(&start), line.get("change").unwrap_or(&json!({})));
-        let behaviour = behaviour(&group(base), kind);
-        let case = Case { line, behaviour: behaviour.clone(), namespaced, old, object };
+        let behavior = behavior(&group(base), kind);
+        let case = Case { line, behavior: behavior.clone(), namespaced, old, object };
         let result = case.run();
         let difference = match (&result, line.get("causes")) {
             (Err(ours), Some(theirs)) if agrees(ours, theirs) => continue,
@@ -190,7 +190,7 @@ fn strategies_match_the_real_servers_responses() {
             (Ok(_), Some(theirs)) => format!("passed instead of {theirs:#}"),
             (Ok((stored, warnings)), None) => {
                 let want = merged(&case.object, line.get("stored").unwrap_or(&json!({})));
-                let (ours, want) = (comparable(stored, &behaviour), comparable(&want, &behaviour));
+                let (ours, want) = (comparable(stored, &behavior), comparable(&want, &behavior));
                 if ours != want {
                     format!("stored {ours}\n instead of {want}")
                 } else if !agrees(warnings, line.get("warnings").unwrap_or(&json!([]))) {

@@ -9,13 +9,13 @@ use coracle_apimachinery::codec;
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::schema::{StructId, schema};
-use coracle_apimachinery::strategy::Behaviour;
+use coracle_apimachinery::strategy::Behavior;
 use coracle_apimachinery::strategy::defaulting::object_at;
 use coracle_apimachinery::strategy::validate;
 use coracle_cel::{Limits, Meter};
 use serde_json::{Map, Value, json};
 
-use super::behaviour;
+use super::behavior;
 use super::recorded::{CONTEXT, causes, merged, set_type};
 
 /// Runs every case of a corpus and reports all differences at once.
@@ -45,7 +45,7 @@ pub fn check(text: &str) {
 struct Kind<'a> {
     name: &'a str,
     base: &'a Value,
-    behaviour: Behaviour,
+    behavior: Behavior,
     shape: StructId,
     namespaced: bool,
 }
@@ -57,7 +57,7 @@ impl<'a> Kind<'a> {
         Kind {
             name,
             base,
-            behaviour: behaviour(text("group"), name),
+            behavior: behavior(text("group"), name),
             shape: schema().kind(text("group"), text("version"), name).expect("a kind of the schema"),
             namespaced: base["namespaced"] == json!(true),
         }
@@ -67,7 +67,7 @@ impl<'a> Kind<'a> {
     fn decoded(&self, object: &Value) -> Value {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         set_type(&mut object, self.base["group"].as_str().unwrap_or_default(), self.name);
-        self.behaviour.strategy.default(&mut object);
+        self.behavior.strategy.default(&mut object);
         codec::zero::drop_empty_lists(&mut object, self.shape);
         object
     }
@@ -75,7 +75,7 @@ impl<'a> Kind<'a> {
 
 fn create(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
     let (object, errors) = created(case, "patch", base, kind);
-    outcome(&object, &errors, kind.behaviour.strategy.warnings(&Field::root(&object), None))
+    outcome(&object, &errors, kind.behavior.strategy.warnings(&Field::root(&object), None))
 }
 
 fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, Errors) {
@@ -86,13 +86,13 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
     if kind.namespaced {
         metadata.insert("namespace".into(), json!("ns"));
     }
-    if kind.behaviour.generation {
+    if kind.behavior.generation {
         metadata.insert("generation".into(), json!(1));
     }
-    kind.behaviour.strategy.prepare_for_create(&mut object, &CONTEXT);
+    kind.behavior.strategy.prepare_for_create(&mut object, &CONTEXT);
     let errors = validate::create(
         &object,
-        &kind.behaviour,
+        &kind.behavior,
         kind.namespaced,
         &FeatureGates::DEFAULT,
         &Meter::new(Limits::REQUEST),
@@ -101,20 +101,20 @@ fn created(case: &Value, patch: &str, base: &Value, kind: &Kind<'_>) -> (Value, 
 }
 
 fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
-    let strategy = &kind.behaviour.strategy;
+    let strategy = &kind.behavior.strategy;
     let (mut old, _) = created(case, "old", base, kind);
     if let Some(status) = case.get("status") {
         old["status"] = status.clone();
     }
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_update(&mut new, &old, &CONTEXT);
-    if kind.behaviour.generation && strategy.is_new_generation(&new, &old) {
+    if kind.behavior.generation && strategy.is_new_generation(&new, &old) {
         new["metadata"]["generation"] = json!(2);
     }
     let errors = validate::update(
         &new,
         &old,
-        &kind.behaviour,
+        &kind.behavior,
         kind.namespaced,
         &FeatureGates::DEFAULT,
         &Meter::new(Limits::REQUEST),
@@ -123,13 +123,13 @@ fn update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
 }
 
 fn status_update(case: &Value, base: &Value, kind: &Kind<'_>) -> Value {
-    let strategy = &kind.behaviour.strategy;
+    let strategy = &kind.behavior.strategy;
     let (mut old, _) = created(case, "old", base, kind);
     old["status"] = case["status"].clone();
     let mut new = kind.decoded(&merged(&old, &case["patch"]));
     strategy.prepare_for_status_update(&mut new, &old, &CONTEXT);
     let errors =
-        validate::status_update(&new, &old, &kind.behaviour, kind.namespaced, &Meter::new(Limits::REQUEST));
+        validate::status_update(&new, &old, &kind.behavior, kind.namespaced, &Meter::new(Limits::REQUEST));
     // An accepted status is stored without changes, so that there is nothing to compare.
     outcome(&json!({}), &errors, Vec::new())
 }

@@ -1,7 +1,7 @@
 //! The built-in kinds: how each behaves in the generic pipeline, and the strategy where data cannot say it.
 //!
 //! Names, scopes, verbs and fields come from the schema table; this is what the published modules do not say.
-//! Start at [`behaviour`], which reads the table in `built_in.rs`; [`built_in()`] makes the table of resources of it. The API
+//! Start at [`behavior`], which reads the table in `built_in.rs`; [`built_in()`] makes the table of resources of it. The API
 //! server knows no kind of this crate: whoever starts it passes the table.
 
 #![warn(missing_docs)]
@@ -42,7 +42,7 @@ mod table;
 use coracle_apimachinery::names::GroupKind;
 use serde_json::Value;
 
-pub use built_in::behaviour;
+pub use built_in::behavior;
 pub use metrics::Measured;
 pub use table::{built_in, metrics_extension};
 

@@ -5,7 +5,7 @@ use coracle_apimachinery::strategy::validate;
 use coracle_apimachinery::validation::metadata::{Identity, NameRule, validate_create, validate_update};
 use serde_json::json;
 
-use crate::behaviour;
+use crate::behavior;
 
 #[test]
 fn new_metadata_is_validated() {
@@ -57,10 +57,10 @@ fn new_metadata_is_validated() {
             _ => "",
         };
         let object = json!({"metadata": metadata, "rules": []});
-        let behaviour = behaviour(group, kind);
+        let behavior = behavior(group, kind);
         let mut errors = Errors::new();
-        let identity = Identity { namespaced: kind != "Namespace", name: behaviour.name };
-        validate_create(&Field::root(&object), identity, &behaviour.metadata, &mut errors);
+        let identity = Identity { namespaced: kind != "Namespace", name: behavior.name };
+        validate_create(&Field::root(&object), identity, &behavior.metadata, &mut errors);
         let fields: Vec<&str> = errors.iter().map(|e| e.field.as_str()).collect();
         assert_eq!(fields, want, "{case}: {errors:?}");
     }
@@ -84,8 +84,8 @@ fn updates_report_errors_repeatedly() {
         ("coordination.k8s.io", "Lease", 3, 2, 0),
         ("rbac.authorization.k8s.io", "Role", 4, 2, 2),
     ] {
-        let behaviour = behaviour(group, kind);
-        let errors = validate::changed(&new, &old, &behaviour, true, behaviour.metadata.on_update);
+        let behavior = behavior(group, kind);
+        let errors = validate::changed(&new, &old, &behavior, true, behavior.metadata.on_update);
         let count = |field| errors.iter().filter(|e| e.field == field).count();
         assert_eq!(
             (count("metadata.labels"), count("metadata.deletionTimestamp"), count("metadata.finalizers[0]")),
@@ -114,7 +114,7 @@ fn checks_run_in_the_order_of_the_kind() {
         ),
         ("batch", "CronJob", "metadata.finalizers metadata.finalizers[0]"),
     ] {
-        let rules = behaviour(group, kind).metadata;
+        let rules = behavior(group, kind).metadata;
         let (identity, mut errors) =
             (Identity { namespaced: false, name: NameRule::PathSegment }, Errors::new());
         validate_update(&object, &object, identity, rules.finalizers, rules.on_update, &mut errors);

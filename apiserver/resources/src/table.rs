@@ -11,7 +11,7 @@ use coracle_apimachinery::resource_info::{
 };
 use coracle_apimachinery::schema::{self, TypeRef, schema};
 
-use crate::{behaviour, convert, metrics};
+use crate::{behavior, convert, metrics};
 
 /// The table of the built-in resources.
 pub fn built_in() -> ResourceTable {
@@ -83,7 +83,7 @@ fn info(
         versions: versions.get(&group_kind)?.clone(),
         conversion: Conversion::Local(convert),
         retirement: None,
-        behaviour: behaviour(resource.group, resource.kind),
+        behavior: behavior(resource.group, resource.kind),
         group_resource: GroupResource::new(resource.group, resource.plural),
         api_version: api_version(resource.group, resource.version),
         group_kind,

@@ -114,11 +114,11 @@ impl Form {
             Transform::None => Ok(self.encode(item.requested, type_ref)),
             Transform::Table(version) => {
                 let table =
-                    table::table_of_one(&info.behaviour.printer, item, &self.table_options(version, false));
+                    table::table_of_one(&info.behavior.printer, item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {
-                let partial = render::partial_metadata(item.requested, &info.behaviour.printer, version);
+                let partial = render::partial_metadata(item.requested, &info.behavior.printer, version);
                 Ok(self.encode_meta("PartialObjectMetadata", &partial))
             }
             Transform::PartialObjectList(_) => {
@@ -170,11 +170,11 @@ impl Form {
                 let items = shown.iter().map(item).collect();
                 let options = self.table_options(version, false);
                 Ok(self
-                    .encode_meta("Table", &table::table(&info.behaviour.printer, items, metadata, &options)))
+                    .encode_meta("Table", &table::table(&info.behavior.printer, items, metadata, &options)))
             }
             Transform::PartialObjectList(version) => {
                 let objects = shown.iter().map(Shown::requested);
-                let printer = &info.behaviour.printer;
+                let printer = &info.behavior.printer;
                 let list = render::partial_metadata_list(objects, metadata, printer, version);
                 Ok(self.encode_meta("PartialObjectMetadataList", &list))
             }

@@ -20,7 +20,7 @@ impl Form {
     /// stored bytes.
     pub(super) fn partial_copy(&self, info: &ResourceInfo) -> Option<MetaVersion> {
         let is_json = self.accept.format == Format::Json && !self.accept.pretty;
-        let is_as_stored = info.shows_stored_bytes() && info.behaviour.printer.hidden_annotation().is_none();
+        let is_as_stored = info.shows_stored_bytes() && info.behavior.printer.hidden_annotation().is_none();
         match self.accept.transform {
             Transform::PartialObject(version) if is_json && is_as_stored => Some(version),
             _ => None,

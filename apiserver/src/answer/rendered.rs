@@ -96,7 +96,7 @@ impl Iterator for RenderedList {
 impl Renderer {
     fn begin(self, mut items: Vec<Arc<Stored>>) -> State {
         if let Transform::Table(_) = self.form.accept.transform
-            && let Some(key) = self.info.behaviour.printer.sort_key()
+            && let Some(key) = self.info.behavior.printer.sort_key()
         {
             items.sort_by_cached_key(|item| parse(item).ok().map(|item| key(&item)));
         }
@@ -179,10 +179,10 @@ impl Renderer {
         Ok(match self.form.accept.transform {
             Transform::Table(version) => {
                 let options = self.form.table_options(version, false);
-                self.info.behaviour.printer.row(item(&shown), &options)
+                self.info.behavior.printer.row(item(&shown), &options)
             }
             Transform::PartialObjectList(version) => {
-                render::partial_metadata(shown.requested(), &self.info.behaviour.printer, version)
+                render::partial_metadata(shown.requested(), &self.info.behavior.printer, version)
             }
             Transform::None | Transform::PartialObject(_) => as_item(&self.info, shown.into_requested()),
         })
@@ -203,12 +203,12 @@ pub fn renderer(form: Form, info: &Arc<ResourceInfo>, metadata: Value) -> Option
         }
         Transform::Table(version) => {
             let options = form.table_options(version, false);
-            let mut document = table::table(&info.behaviour.printer, Vec::new(), metadata, &options);
+            let mut document = table::table(&info.behavior.printer, Vec::new(), metadata, &options);
             document["rows"] = json!([]);
             (document, meta_type("Table")?, "rows", meta_type("TableRow")?)
         }
         Transform::PartialObjectList(version) => {
-            let mut document = render::partial_metadata_list([], metadata, &info.behaviour.printer, version);
+            let mut document = render::partial_metadata_list([], metadata, &info.behavior.printer, version);
             document["items"] = json!([]);
             (document, meta_type("PartialObjectMetadataList")?, "items", meta_type("PartialObjectMetadata")?)
         }

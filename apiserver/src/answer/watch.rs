@@ -79,11 +79,11 @@ impl Frames {
                 let options = form.table_options(version, std::mem::replace(&mut self.columns_sent, true));
                 form.encode_meta(
                     "Table",
-                    &table::table_of_one(&info.behaviour.printer, item(&shown), &options),
+                    &table::table_of_one(&info.behavior.printer, item(&shown), &options),
                 )
             }
             Transform::PartialObject(version) | Transform::PartialObjectList(version) => {
-                let partial = render::partial_metadata(shown.requested(), &info.behaviour.printer, version);
+                let partial = render::partial_metadata(shown.requested(), &info.behavior.printer, version);
                 form.encode_meta("PartialObjectMetadata", &partial)
             }
         };

@@ -13,7 +13,7 @@ use crate::resource_info::{Part, ResourceInfo};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result};
 
-/// The allocator that objects of kinds with [`Behaviour::allocation`](crate::strategy::Behaviour)
+/// The allocator that objects of kinds with [`Behavior::allocation`](crate::strategy::Behavior)
 /// take from.
 pub trait Allocator: Send + Sync {
     /// Chooses what a new or changed object needs, and writes it into the object. Returns None if
@@ -86,7 +86,7 @@ impl Registry {
         object: &mut Value,
         old: Option<&Value>,
     ) -> Result<Allocation<'_>> {
-        let takes = writing.target.info.behaviour.allocation.is_some() && writing.part == Part::Main;
+        let takes = writing.target.info.behavior.allocation.is_some() && writing.part == Part::Main;
         let Some(allocator) = self.allocator.as_ref().filter(|_| takes) else {
             return Ok(Allocation::default());
         };
@@ -130,7 +130,7 @@ impl Registry {
 
     /// Returns the writes that release what an object had allocated.
     pub(super) fn release(&self, info: &ResourceInfo, key: &Key, object: &Value) -> Result<Vec<Write>> {
-        match self.allocator.as_ref().filter(|_| info.behaviour.allocation.is_some()) {
+        match self.allocator.as_ref().filter(|_| info.behavior.allocation.is_some()) {
             Some(allocator) => allocator.release(self, info, key, object),
             None => Ok(Vec::new()),
         }

@@ -107,7 +107,7 @@ impl Registry {
 
 /// The merged object as one of its kind, with defaults.
 fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<Value> {
-    let strategy = &info.behaviour.strategy;
+    let strategy = &info.behavior.strategy;
     let mut object = match &info.type_ref {
         TypeRef::Struct(id) => decode_struct(*id, merged, configuration)?,
         // Unknown fields and nulls are validated, and not kept.

@@ -39,7 +39,7 @@ impl Registry {
 
 impl Filter {
     fn selects_value(&self, info: &ResourceInfo, object: &Value) -> bool {
-        let values = info.behaviour.selectable_fields.values(object);
+        let values = info.behavior.selectable_fields.values(object);
         self.labels.matches_map(object.meta("labels"))
             && self.fields.matches(object.namespace(), object.name(), |position| {
                 values.get(position).map(|value| &**value)

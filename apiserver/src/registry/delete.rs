@@ -43,7 +43,7 @@ impl Registry {
         caller: Caller<'_>,
     ) -> Result<Outcome> {
         let info = &*target.info;
-        if let Some(why) = info.behaviour.strategy.validate_delete(&target.name) {
+        if let Some(why) = info.behavior.strategy.validate_delete(&target.name) {
             return Err(Error::forbidden(&info.group_resource, &target.name, why));
         }
         self.delete_any(target, options, caller, AdmittedAs::Object).await
@@ -80,7 +80,7 @@ impl Registry {
             field_manager: None,
         };
         if options.propagation.is_none()
-            && let Some(warning) = info.behaviour.strategy.orphaning_warning()
+            && let Some(warning) = info.behavior.strategy.orphaning_warning()
         {
             caller.warnings.add(warning);
         }
@@ -149,11 +149,11 @@ impl Registry {
         let now = self.now();
         let begun = match old.is_terminating() {
             true => None,
-            false => info.behaviour.strategy.begin_deletion(old, &deletion::rfc3339(now)),
+            false => info.behavior.strategy.begin_deletion(old, &deletion::rfc3339(now)),
         };
         let decision = match begun {
             Some(marked) => Deletion::Mark(marked),
-            None => deletion::decide(old, options, info.behaviour.deletion, now),
+            None => deletion::decide(old, options, info.behavior.deletion, now),
         };
         self.carry_out(info, current, old, decision, options, origin).await
     }
@@ -243,7 +243,7 @@ impl Registry {
 
     /// The response to a completed deletion: the last state of the object, for the kinds that return it.
     fn deletion_payload(&self, info: &ResourceInfo, object: &Value, last: impl FnOnce() -> Value) -> Payload {
-        if info.behaviour.deletion.returns_deleted_object {
+        if info.behavior.deletion.returns_deleted_object {
             return self.object_payload(info, info.from_internal(last()));
         }
         Payload::Status(success(&info.group_resource, object))
@@ -328,7 +328,7 @@ pub fn check_preconditions(info: &ResourceInfo, object: &Value, options: &Delete
         let Some(wanted) = wanted.filter(|wanted| *wanted != is) else { continue };
         // Namespaces have a deletion of their own; elsewhere the real server names the kind where it names the resource in
         // other conflicts.
-        return Err(if info.behaviour.deletion.by_finalizing {
+        return Err(if info.behavior.deletion.by_finalizing {
             let detail =
                 format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
             Error::conflict(&info.group_resource, object.name(), detail)

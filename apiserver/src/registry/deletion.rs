@@ -227,7 +227,7 @@ mod tests {
 
     fn defaults(kind: &str) -> DeletionDefaults {
         let group = if kind == "Job" { "batch" } else { "" };
-        coracle_resources::behaviour(group, kind).deletion
+        coracle_resources::behavior(group, kind).deletion
     }
 
     fn now() -> Timestamp {

@@ -138,7 +138,7 @@ impl Index for ObjectIndex {
         let selectable = resources
             .by_bucket(key.bucket())
             .filter(|info| !info.is_custom())
-            .map(|info| &info.behaviour.selectable_fields);
+            .map(|info| &info.behavior.selectable_fields);
         let fields = match selectable.filter(|fields| !fields.is_metadata_alone()) {
             None => Box::default(),
             Some(fields) => {

@@ -304,7 +304,7 @@ impl Registry {
             resource: info.group_resource.resource.clone(),
             objects: snapshot.len(&info.storage.bucket) as u64,
         };
-        let is_stored = |info: &Arc<ResourceInfo>| info.has_verb("list") && info.behaviour.computed.is_none();
+        let is_stored = |info: &Arc<ResourceInfo>| info.has_verb("list") && info.behavior.computed.is_none();
         self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
     }
 

@@ -62,7 +62,7 @@ impl Filter {
         Ok(Filter {
             namespace: if info.namespaced { namespace.to_owned() } else { String::new() },
             labels: options.labels.clone(),
-            fields: Selection::resolve(&info.behaviour.selectable_fields, &options.fields)?,
+            fields: Selection::resolve(&info.behavior.selectable_fields, &options.fields)?,
             custom: info.is_custom().then(|| info.clone()),
             converted: HashMap::new(),
         })
@@ -84,7 +84,7 @@ impl Filter {
             return Ok(());
         }
         let Some(info) = &self.custom else { return Ok(()) };
-        let fields = &info.behaviour.selectable_fields;
+        let fields = &info.behavior.selectable_fields;
         for batch in objects.chunks(CONVERTED_AT_ONCE) {
             let stored = batch.iter().map(|object| parse(object)).collect::<Result<Vec<_>>>()?;
             for (object, shown) in batch.iter().zip(info.show(stored).await?) {
@@ -124,7 +124,7 @@ impl Filter {
             return matches(values);
         }
         let shown = parse(object).ok().and_then(|stored| info.show_now(stored));
-        shown.is_some_and(|shown| matches(&info.behaviour.selectable_fields.values(shown.requested())))
+        shown.is_some_and(|shown| matches(&info.behavior.selectable_fields.values(shown.requested())))
     }
 
     /// Returns whether a storage name is in the filter's namespace; `true` if the filter has none.

@@ -172,7 +172,7 @@ impl Registry {
             project: &|object| scale_of(info, object).unwrap_or_default(),
             restore: &|scale, object| {
                 let wanted = replicas(scale, "/spec/replicas");
-                match &info.behaviour.scale {
+                match &info.behavior.scale {
                     None => object["spec"]["replicas"] = wanted.into(),
                     Some(paths) => _ = paths.set_spec_replicas(object, wanted),
                 }
@@ -199,7 +199,7 @@ impl Registry {
                     object.set_meta("resourceVersion", new.resource_version());
                 }
                 object.set_meta("managedFields", managed_fields);
-                match &target.info.behaviour.scale {
+                match &target.info.behavior.scale {
                     None => {
                         validate(scale, &new)?;
                         object["spec"]["replicas"] = wanted.into();
@@ -268,12 +268,12 @@ const NO_SCALE: &str = "no kind is registered for the type v1.Scale in scheme \"
 
 /// Returns the paths of a custom resource whose Scale has no desired replicas.
 fn missing_replicas<'i>(info: &'i ResourceInfo, scale: &Value) -> Option<&'i ScalePaths> {
-    info.behaviour.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
+    info.behavior.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
 }
 
 /// The scale of a workload, or of a custom resource.
 fn scale_of(info: &ResourceInfo, object: &Value) -> Result<Value> {
-    let Some(paths) = &info.behaviour.scale else {
+    let Some(paths) = &info.behavior.scale else {
         let selector = selector_text(object.pointer("/spec/selector"));
         let (wanted, present) = (replicas(object, "/spec/replicas"), replicas(object, "/status/replicas"));
         return Ok(scale(object, wanted, present, &selector));

@@ -39,7 +39,7 @@ impl Call<'_> {
             self.shared.registry.linearize().await?;
         }
         let info = route.info.clone();
-        if let Some(deprecation) = &info.behaviour.deprecation {
+        if let Some(deprecation) = &info.behavior.deprecation {
             self.warnings.extend([deprecation.to_string()]);
             self.audit.add_annotation("k8s.io/deprecated", "true");
         }
@@ -59,7 +59,7 @@ impl Call<'_> {
             Verb::Get => {
                 let version = self.query.first("resourceVersion").unwrap_or("");
                 let target = self.target(&info)?;
-                let payload = match (route.subresource(), info.behaviour.computed) {
+                let payload = match (route.subresource(), info.behavior.computed) {
                     (_, Some(computed)) => self.shared.registry.get_computed(computed, &target)?,
                     (Some(scale), _) if scale.endpoint == Endpoint::Scale => {
                         self.shared.registry.get_scale(&target, scale, version).await?
@@ -74,7 +74,7 @@ impl Call<'_> {
                 let options = ListOptions::parse(self.query, false)?;
                 let filter = Filter::new(&info, &self.request.namespace, &options)?;
                 let registry = &self.shared.registry;
-                let payload = match info.behaviour.computed {
+                let payload = match info.behavior.computed {
                     Some(computed) => registry.list_computed(computed, &info, &filter)?,
                     None => Payload::List(registry.list(&info, &filter, &options).await?),
                 };

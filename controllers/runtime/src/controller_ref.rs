@@ -115,7 +115,7 @@ where
         }
     }
     if changing.iter().any(|(_, _, relation)| *relation == Relation::Orphan) {
-        is_still_there(owners, owner, ctx).await?;
+        check_exists(owners, owner, ctx).await?;
     }
     let changes = changing.into_iter().map(|(patch, object, relation)| async move {
         let name = NamespacedName::of(object.as_ref());
@@ -143,7 +143,7 @@ where
 
 /// Checks that the owner still exists on the server, since objects adopted by a deleted owner would
 /// have to be cleaned up by hand.
-async fn is_still_there<O: Cached>(
+async fn check_exists<O: Cached>(
     owners: &Arc<Cache<O>>,
     owner: &O,
     ctx: &ReconcileContext,

@@ -11,7 +11,7 @@ use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
 use crate::selector::SelectableFields;
 use crate::strategy::custom_resource::CustomResourceStrategy;
-use crate::strategy::{Behaviour, ResetFields, ScalePaths};
+use crate::strategy::{Behavior, ResetFields, ScalePaths};
 use crate::validation::metadata::MetadataValidation;
 
 /// The names of a custom kind: `spec.group`, `spec.names` and `spec.scope`.
@@ -122,7 +122,7 @@ impl CustomKind {
         });
         let selectable = SelectableFields::of_custom_resource(selectable.collect(), self.namespaced);
         let scale_paths = version.scale.map(Arc::new);
-        let mut behaviour = Behaviour::of(CustomResourceStrategy {
+        let mut behavior = Behavior::of(CustomResourceStrategy {
             kind: self.kind.clone(),
             schema,
             has_status: version.status,
@@ -136,10 +136,10 @@ impl CustomKind {
         .selectable_fields(selectable)
         .reset_fields(ResetFields::STATUS_ALONE)
         .printer(Printer::of_custom_resource(version.columns.as_ref()));
-        behaviour.create_refusal =
+        behavior.create_refusal =
             self.terminating.then_some("create not allowed while custom resource definition is terminating");
-        behaviour.deprecation = version.deprecation.map(Text::from);
-        behaviour.scale = scale_paths;
+        behavior.deprecation = version.deprecation.map(Text::from);
+        behavior.scale = scale_paths;
         let status = Subresource {
             name: "status".into(),
             group: self.group.clone().into(),
@@ -149,7 +149,7 @@ impl CustomKind {
             type_ref: type_ref.clone(),
             endpoint: Endpoint::Part(Part::Status),
         };
-        let scale = schema_of_scale().filter(|_| behaviour.scale.is_some()).map(|type_id| Subresource {
+        let scale = schema_of_scale().filter(|_| behavior.scale.is_some()).map(|type_id| Subresource {
             name: "scale".into(),
             group: "autoscaling".into(),
             version: "v1".into(),
@@ -181,7 +181,7 @@ impl CustomKind {
             versions: all.clone(),
             conversion: self.conversion.clone(),
             retirement: self.retirement.clone(),
-            behaviour,
+            behavior,
             group_resource: GroupResource::new(&self.group, &self.plural),
             group_kind: GroupKind::new(&self.group, &self.kind),
             api_version: api_version(&self.group, &version.name),

@@ -33,7 +33,7 @@ pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::schema::{TypeRef, schema};
-use crate::strategy::{Behaviour, FieldPath};
+use crate::strategy::{Behavior, FieldPath};
 
 /// A resource in one version.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ pub struct ResourceInfo {
     /// Signals the end of watches of a custom resource.
     pub retirement: Option<Retirement>,
     /// The behavior of the kind in the generic pipeline.
-    pub behaviour: Behaviour,
+    pub behavior: Behavior,
     /// Group and plural, as messages name the resource.
     pub group_resource: GroupResource,
     /// The kind as the server thinks of it: events are one kind, whichever group shows them.
@@ -129,7 +129,7 @@ impl ResourceInfo {
         if self.is_custom() && subresource.is_empty() && api_version != self.api_version {
             return &[];
         }
-        self.behaviour.reset_fields.of(subresource, self.has_status())
+        self.behavior.reset_fields.of(subresource, self.has_status())
     }
 
     /// Returns the key that an object would have in kube-apiserver's store. Some messages contain
@@ -140,7 +140,7 @@ impl ResourceInfo {
 
     /// Returns the path of the objects in kube-apiserver's store, below its prefix.
     pub fn registry_path(&self) -> String {
-        match self.behaviour.key_prefix {
+        match self.behavior.key_prefix {
             Some(path) => path.to_owned(),
             None if self.is_custom() => format!("{}/{}", self.group, self.plural),
             None => self.plural.to_string(),

@@ -5,7 +5,7 @@
 //! canonical. A hook reads and writes plain JSON values; it has no access to HTTP, the store, or
 //! any clock other than the one in [`Context`].
 
-mod behaviour;
+mod behavior;
 mod computed;
 pub mod custom_resource;
 pub mod defaulting;
@@ -13,7 +13,7 @@ mod part;
 mod scale;
 pub mod validate;
 
-pub use behaviour::{Behaviour, DeletionDefaults, FieldPath, ResetFields};
+pub use behavior::{Behavior, DeletionDefaults, FieldPath, ResetFields};
 pub use computed::Computed;
 pub use part::Part;
 pub use scale::{ScalePaths, ScaleStrategy};
@@ -100,7 +100,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Returns `true` if an update increments `metadata.generation`. It is called only for kinds
-    /// with `Behaviour::generation`.
+    /// with `Behavior::generation`.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         desired_state(object).ne(desired_state(old))
     }

@@ -3,7 +3,7 @@
 use coracle_cel::Meter;
 use serde_json::Value;
 
-use super::{Behaviour, Part};
+use super::{Behavior, Part};
 use crate::features::FeatureGates;
 use crate::field::{Errors, Field};
 use crate::validation::metadata::{self, Identity, MetadataChecks};
@@ -13,22 +13,22 @@ use crate::validation::metadata::{self, Identity, MetadataChecks};
 /// - `meter`: counts what the kind's expressions do.
 pub fn create(
     object: &Value,
-    behaviour: &Behaviour,
+    behavior: &Behavior,
     namespaced: bool,
     features: &FeatureGates,
     meter: &Meter,
 ) -> Errors {
     let (object, mut errors) = (Field::root(object), Errors::new());
-    let identity = Identity { namespaced, name: behaviour.name };
-    let is_kind = behaviour.strategy.is_kind(&object);
+    let identity = Identity { namespaced, name: behavior.name };
+    let is_kind = behavior.strategy.is_kind(&object);
     if is_kind {
-        metadata::validate_create(&object, identity, &behaviour.metadata, &mut errors);
+        metadata::validate_create(&object, identity, &behavior.metadata, &mut errors);
     }
-    behaviour.strategy.validate_gated(&object, None, features, &mut errors);
-    behaviour.strategy.validate(&object, &mut errors);
-    behaviour.strategy.validate_expressions(&object, None, meter, &mut errors);
+    behavior.strategy.validate_gated(&object, None, features, &mut errors);
+    behavior.strategy.validate(&object, &mut errors);
+    behavior.strategy.validate_expressions(&object, None, meter, &mut errors);
     if is_kind {
-        metadata::validate_create_generic(&object, namespaced, &behaviour.metadata, &mut errors);
+        metadata::validate_create_generic(&object, namespaced, &behavior.metadata, &mut errors);
     }
     errors
 }
@@ -37,16 +37,16 @@ pub fn create(
 pub fn update(
     new: &Value,
     old: &Value,
-    behaviour: &Behaviour,
+    behavior: &Behavior,
     namespaced: bool,
     features: &FeatureGates,
     meter: &Meter,
 ) -> Errors {
-    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_update);
+    let mut errors = changed(new, old, behavior, namespaced, behavior.metadata.on_update);
     let (new, old) = (Field::root(new), Field::root(old));
-    behaviour.strategy.validate_gated(&new, Some(&old), features, &mut errors);
-    behaviour.strategy.validate_update(&new, &old, &mut errors);
-    behaviour.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
+    behavior.strategy.validate_gated(&new, Some(&old), features, &mut errors);
+    behavior.strategy.validate_update(&new, &old, &mut errors);
+    behavior.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
     errors
 }
 
@@ -54,14 +54,14 @@ pub fn update(
 pub fn status_update(
     new: &Value,
     old: &Value,
-    behaviour: &Behaviour,
+    behavior: &Behavior,
     namespaced: bool,
     meter: &Meter,
 ) -> Errors {
-    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
+    let mut errors = changed(new, old, behavior, namespaced, behavior.metadata.on_status_update);
     let (new, old) = (Field::root(new), Field::root(old));
-    behaviour.strategy.validate_status_update(&new, &old, &mut errors);
-    behaviour.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
+    behavior.strategy.validate_status_update(&new, &old, &mut errors);
+    behavior.strategy.validate_expressions(&new, Some(&old), meter, &mut errors);
     errors
 }
 
@@ -70,11 +70,11 @@ pub fn subresource_update(
     part: Part,
     new: &Value,
     old: &Value,
-    behaviour: &Behaviour,
+    behavior: &Behavior,
     namespaced: bool,
 ) -> Errors {
-    let mut errors = changed(new, old, behaviour, namespaced, behaviour.metadata.on_status_update);
-    behaviour.strategy.validate_subresource_update(part, &Field::root(new), &Field::root(old), &mut errors);
+    let mut errors = changed(new, old, behavior, namespaced, behavior.metadata.on_status_update);
+    behavior.strategy.validate_subresource_update(part, &Field::root(new), &Field::root(old), &mut errors);
     errors
 }
 
@@ -82,16 +82,16 @@ pub fn subresource_update(
 pub fn changed(
     new: &Value,
     old: &Value,
-    behaviour: &Behaviour,
+    behavior: &Behavior,
     namespaced: bool,
     checks: MetadataChecks,
 ) -> Errors {
     let mut errors = Errors::new();
-    let identity = Identity { namespaced, name: behaviour.name };
+    let identity = Identity { namespaced, name: behavior.name };
     let (new, old) = (Field::root(new), Field::root(old));
-    if !behaviour.strategy.is_kind(&new) {
+    if !behavior.strategy.is_kind(&new) {
         return errors;
     }
-    metadata::validate_update(&new, &old, identity, behaviour.metadata.finalizers, checks, &mut errors);
+    metadata::validate_update(&new, &old, identity, behavior.metadata.finalizers, checks, &mut errors);
     errors
 }

@@ -129,7 +129,7 @@ impl Allocator for ServiceAllocator {
         object: &mut Value,
     ) -> Result<Option<Allocated>> {
         let info = &request.target.info;
-        let Some(kind) = info.behaviour.allocation else { return Ok(None) };
+        let Some(kind) = info.behavior.allocation else { return Ok(None) };
         let reservation = self.choose(registry, kind, &info.storage.bucket, object, request)?;
         let held = |object: &Value| kind.addresses(object);
         let (has, had) = (held(object), request.old.map(held).unwrap_or_default());
@@ -151,7 +151,7 @@ impl Allocator for ServiceAllocator {
         key: &Key,
         object: &Value,
     ) -> Result<Vec<Write>> {
-        let Some(kind) = info.behaviour.allocation else { return Ok(Vec::new()) };
+        let Some(kind) = info.behavior.allocation else { return Ok(Vec::new()) };
         let addresses = kind.addresses(object).into_iter();
         let mut writes: Vec<_> =
             addresses.filter_map(|address| release_address(registry, address, object)).collect();

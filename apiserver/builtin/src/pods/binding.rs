@@ -38,7 +38,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     let info = registry.find("", "v1", "bindings");
     let info = info.ok_or_else(|| Error::Internal("bindings are not served".to_owned()))?;
     let mut errors = Errors::new();
-    info.behaviour.strategy.validate(&Field::root(&binding), &mut errors);
+    info.behavior.strategy.validate(&Field::root(&binding), &mut errors);
     if !errors.is_empty() {
         return Err(Error::Unclassified(errors.summary()));
     }

@@ -15,7 +15,7 @@ pub fn extension(mut group: Group, measured: Measured) -> ExtensionGroup {
     for info in group.versions.iter_mut().flat_map(|version| &mut version.resources) {
         // The other control planes of the process have the same one.
         let info = Arc::make_mut(info);
-        info.behaviour.computed = Some(match (&*info.kind, measured) {
+        info.behavior.computed = Some(match (&*info.kind, measured) {
             ("PodMetrics", Measured::Annotated) => &SimulatedPodMetrics(Measured::Annotated),
             ("PodMetrics", Measured::Simulated) => &SimulatedPodMetrics(Measured::Simulated),
             (_, Measured::Annotated) => &SimulatedNodeMetrics(Measured::Annotated),

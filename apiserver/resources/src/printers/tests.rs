@@ -7,11 +7,11 @@ use coracle_apimachinery::request::negotiate::MetaVersion;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::behaviour;
+use crate::behavior;
 use crate::recorded::{cases, set_type};
 
 fn of_kind(group: &str, kind: &str) -> Printer {
-    behaviour(group, kind).printer
+    behavior(group, kind).printer
 }
 
 fn records() -> Vec<Value> {

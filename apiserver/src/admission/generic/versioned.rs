@@ -117,7 +117,7 @@ impl VersionedObjects {
             }
         };
         if self.is_resource {
-            let strategy = &self.info.behaviour.strategy;
+            let strategy = &self.info.behavior.strategy;
             strategy.default(&mut object);
             if let Some(error) = strategy.conversion_error(&object) {
                 return Err(Error::Internal(error));

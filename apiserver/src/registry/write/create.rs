@@ -94,7 +94,7 @@ impl Registry {
             let mut object = make()?;
             fit_namespace(writing.target, &mut object)?;
             let info = &writing.target.info;
-            if let Some(why) = info.behaviour.create_refusal {
+            if let Some(why) = info.behavior.create_refusal {
                 return Err(Error::forbidden(&info.group_resource, object.name(), why));
             }
             dedup_owners(&mut object, writing.caller.warnings);
@@ -177,7 +177,7 @@ impl Registry {
     /// Sets the fields of a new object that the server decides, and validates the result.
     async fn prepare_new(&self, writing: &Writing<'_>, object: &mut Value, by: CreatedBy) -> Result<()> {
         let info = &*writing.target.info;
-        let behaviour = &info.behaviour;
+        let behavior = &info.behavior;
         // Mutating admission may have changed what fitted before.
         fit_namespace(writing.target, object)?;
         if by == CreatedBy::Put {
@@ -185,12 +185,12 @@ impl Registry {
         }
         let now = rfc3339(self.now());
         if info.has_status()
-            && !behaviour.status_on_create
+            && !behavior.status_on_create
             && let Some(members) = object.as_object_mut()
         {
             members.remove("status");
         }
-        if behaviour.generation {
+        if behavior.generation {
             object.set_meta("generation", 1);
         }
         // A Job selects its pods by its uid, so that must be known to the strategy.
@@ -198,15 +198,15 @@ impl Registry {
         let path = [&*info.storage.bucket, &*writing.target.namespace, object.name()];
         let uid = self.identities.uid(&path).to_string();
         object.set_meta("uid", uid);
-        behaviour.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
+        behavior.strategy.prepare_for_create(object, &context(&now, writing, &self.features));
         let mut errors = Errors::new();
-        behaviour.strategy.validate_in_cluster(&Field::root(object), None, Part::Main, self, &mut errors)?;
-        let found = validated(behaviour, |meter| {
-            validate::create(object, behaviour, info.namespaced, &self.features, meter)
+        behavior.strategy.validate_in_cluster(&Field::root(object), None, Part::Main, self, &mut errors)?;
+        let found = validated(behavior, |meter| {
+            validate::create(object, behavior, info.namespaced, &self.features, meter)
         });
         errors.extend(found.await?);
         self.refuse_invalid(info, object, errors)?;
-        writing.caller.warnings.extend(behaviour.strategy.warnings(&Field::root(object), None));
+        writing.caller.warnings.extend(behavior.strategy.warnings(&Field::root(object), None));
         if by != CreatedBy::Post {
             self.authorize_create(writing)?;
         }

@@ -65,7 +65,7 @@ fn updated(
     new: &Value,
 ) -> Result<Value> {
     let info = versions.info();
-    let view = info.behaviour.strategy.managed_view(new);
+    let view = info.behavior.strategy.managed_view(new);
     let managed = view.as_ref().unwrap_or(new);
     let entries = if info.internal_version() == info.api_version {
         manage::update(versions, writer, old, managed)

@@ -43,15 +43,12 @@ use crate::object_meta::ObjectMeta;
 use crate::request::options::FieldValidation;
 use crate::resource_info::{Part, ResourceInfo};
 use crate::schema::schema;
-use crate::strategy::{Behaviour, Context, Strategy};
+use crate::strategy::{Behavior, Context, Strategy};
 use crate::{Error, Result};
 
 /// The errors that a validation finds. One that evaluates expressions for long does that in the background.
-async fn validated(
-    behaviour: &Behaviour,
-    validate: impl Fn(&Meter) -> Errors + Send + Sync,
-) -> Result<Errors> {
-    match behaviour.strategy.has_expressions() {
+async fn validated(behavior: &Behavior, validate: impl Fn(&Meter) -> Errors + Send + Sync) -> Result<Errors> {
+    match behavior.strategy.has_expressions() {
         true => background::evaluate(validate).await,
         false => Ok(validate(&Meter::new(Limits::REQUEST))),
     }
@@ -82,7 +79,7 @@ impl Registry {
     ) -> Result<Value> {
         let info = &*target.info;
         let mut object = body.decode_object(info, validation, caller.warnings)?;
-        let strategy = &target.info.behaviour.strategy;
+        let strategy = &target.info.behavior.strategy;
         default_within_limits(&**strategy, &mut object)?;
         match strategy.conversion_error(&object) {
             None => Ok(object),
@@ -139,7 +136,7 @@ impl Writing<'_> {
         let info = &*self.target.info;
         let resource = &info.group_resource;
         match new.resource_version() {
-            "" | "0" if info.behaviour.unconditional_update => Ok(()),
+            "" | "0" if info.behavior.unconditional_update => Ok(()),
             "" | "0" => {
                 let mut errors = Errors::new();
                 let path = Path::of("metadata.resourceVersion");

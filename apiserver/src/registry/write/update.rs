@@ -65,7 +65,7 @@ impl Registry {
             Ok(object)
         };
         // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
-        let creates = matches!(part, Part::Main | Part::Status) && target.info.behaviour.create_on_update;
+        let creates = matches!(part, Part::Main | Part::Status) && target.info.behavior.create_on_update;
         // A body that is wrong is refused before anything is looked for.
         let mut decoded = Some(decode()?);
         if let Some(object) = &decoded {
@@ -102,7 +102,7 @@ impl Registry {
             let shown = || info.from_internal(current.clone());
             let mut object =
                 patch.apply(&shown, &info.type_ref, options.field_validation, caller.warnings)?;
-            let strategy = &info.behaviour.strategy;
+            let strategy = &info.behavior.strategy;
             default_within_limits(&**strategy, &mut object)?;
             if let Some(error) = strategy.conversion_error(&object) {
                 return Err(patch.conversion_error(&shown(), &info.type_ref, &error));
@@ -188,7 +188,7 @@ impl Registry {
     async fn prepare_changed(&self, writing: &Writing<'_>, old: &Value, mut new: Value) -> Result<Changed> {
         let part = writing.part;
         let info = &*writing.target.info;
-        let behaviour = &info.behaviour;
+        let behavior = &info.behavior;
         // Mutating admission may have changed what fitted before.
         fit_namespace(writing.target, &mut new)?;
         keep_system_fields(&mut new, old);
@@ -196,37 +196,37 @@ impl Registry {
         let now = rfc3339(self.now());
         let context = context(&now, writing, &self.features);
         match part {
-            Part::Main => behaviour.strategy.prepare_for_update(&mut new, old, &context),
-            Part::Status => behaviour.strategy.prepare_for_status_update(&mut new, old, &context),
-            other => behaviour.strategy.prepare_for_subresource_update(other, &mut new, old, &context),
+            Part::Main => behavior.strategy.prepare_for_update(&mut new, old, &context),
+            Part::Status => behavior.strategy.prepare_for_status_update(&mut new, old, &context),
+            other => behavior.strategy.prepare_for_subresource_update(other, &mut new, old, &context),
         }
-        if behaviour.generation && part != Part::Status && behaviour.strategy.is_new_generation(&new, old) {
+        if behavior.generation && part != Part::Status && behavior.strategy.is_new_generation(&new, old) {
             new.set_meta("generation", old.generation() + 1);
         }
         let namespaced = info.namespaced;
         let mut errors = Errors::new();
-        behaviour.strategy.validate_in_cluster(
+        behavior.strategy.validate_in_cluster(
             &Field::root(&new),
             Some(&Field::root(old)),
             part,
             self,
             &mut errors,
         )?;
-        let found = validated(behaviour, |meter| match part {
-            Part::Main => validate::update(&new, old, behaviour, namespaced, &self.features, meter),
-            Part::Status => validate::status_update(&new, old, behaviour, namespaced, meter),
-            other => validate::subresource_update(other, &new, old, behaviour, namespaced),
+        let found = validated(behavior, |meter| match part {
+            Part::Main => validate::update(&new, old, behavior, namespaced, &self.features, meter),
+            Part::Status => validate::status_update(&new, old, behavior, namespaced, meter),
+            other => validate::subresource_update(other, &new, old, behavior, namespaced),
         });
         errors.extend(found.await?);
         self.refuse_invalid(info, &new, errors)?;
         writing.caller.warnings.extend(match part {
-            Part::Main => behaviour.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
-            Part::Status => behaviour.strategy.status_warnings(&Field::root(&new)),
+            Part::Main => behavior.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),
+            Part::Status => behavior.strategy.status_warnings(&Field::root(&new)),
             _ => Vec::new(),
         });
         self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
         new.set_meta("resourceVersion", old.resource_version());
-        if deletion::is_released(&new) && behaviour.strategy.is_released(&new) {
+        if deletion::is_released(&new) && behavior.strategy.is_released(&new) {
             return Ok(Changed::Remove(new));
         }
         manage::ignore_managed_fields_timestamps(&mut new, old);

@@ -413,7 +413,7 @@ impl Writer<'_> {
     }
 
     fn deletion_answers_object(&self) -> bool {
-        let deletion = &self.resource.behaviour.deletion;
+        let deletion = &self.resource.behavior.deletion;
         // The documents of kube-apiserver declare a Status for Namespaces too.
         deletion.returns_deleted_object && !deletion.by_finalizing
     }

@@ -12,7 +12,7 @@ use crate::validation::metadata::{MetadataValidation, NameRule};
 
 /// The behavior of a kind in the generic pipeline, independent of the version.
 #[derive(Clone)]
-pub struct Behaviour {
+pub struct Behavior {
     /// The rules that require code.
     pub strategy: Arc<dyn Strategy>,
     /// The rule for names.
@@ -103,10 +103,10 @@ impl ResetFields {
     }
 }
 
-impl Behaviour {
+impl Behavior {
     /// Returns the default behavior with a strategy. The following methods change parts of it.
-    pub fn of(strategy: impl Strategy + 'static) -> Behaviour {
-        Behaviour {
+    pub fn of(strategy: impl Strategy + 'static) -> Behavior {
+        Behavior {
             strategy: Arc::new(strategy),
             name: NameRule::Subdomain,
             metadata: MetadataValidation::USUAL,
@@ -128,101 +128,101 @@ impl Behaviour {
     }
 
     /// Sets the rule for names.
-    pub fn name(self, name: NameRule) -> Behaviour {
-        Behaviour { name, ..self }
+    pub fn name(self, name: NameRule) -> Behavior {
+        Behavior { name, ..self }
     }
 
     /// Sets the validation of metadata.
-    pub fn metadata(self, metadata: MetadataValidation) -> Behaviour {
-        Behaviour { metadata, ..self }
+    pub fn metadata(self, metadata: MetadataValidation) -> Behavior {
+        Behavior { metadata, ..self }
     }
 
     /// Counts generations.
-    pub fn generation(self) -> Behaviour {
-        Behaviour { generation: true, ..self }
+    pub fn generation(self) -> Behavior {
+        Behavior { generation: true, ..self }
     }
 
     /// Takes a status on create.
-    pub fn status_on_create(self) -> Behaviour {
-        Behaviour { status_on_create: true, ..self }
+    pub fn status_on_create(self) -> Behavior {
+        Behavior { status_on_create: true, ..self }
     }
 
     /// Creates with PUT.
-    pub fn create_on_update(self) -> Behaviour {
-        Behaviour { create_on_update: true, ..self }
+    pub fn create_on_update(self) -> Behavior {
+        Behavior { create_on_update: true, ..self }
     }
 
     /// Updates only with a resourceVersion.
-    pub fn conditional_update(self) -> Behaviour {
-        Behaviour { unconditional_update: false, ..self }
+    pub fn conditional_update(self) -> Behavior {
+        Behavior { unconditional_update: false, ..self }
     }
 
     /// Sets the fields for selectors.
-    pub fn selectable_fields(self, selectable_fields: SelectableFields) -> Behaviour {
-        Behaviour { selectable_fields, ..self }
+    pub fn selectable_fields(self, selectable_fields: SelectableFields) -> Behavior {
+        Behavior { selectable_fields, ..self }
     }
 
     /// Sets the fields that endpoints ignore.
-    pub fn reset_fields(self, reset_fields: ResetFields) -> Behaviour {
-        Behaviour { reset_fields, ..self }
+    pub fn reset_fields(self, reset_fields: ResetFields) -> Behavior {
+        Behavior { reset_fields, ..self }
     }
 
     /// Sets the directory in kube-apiserver's store.
-    pub fn key_prefix(self, prefix: &'static str) -> Behaviour {
-        Behaviour { key_prefix: Some(prefix), ..self }
+    pub fn key_prefix(self, prefix: &'static str) -> Behavior {
+        Behavior { key_prefix: Some(prefix), ..self }
     }
 
     /// Sets the columns of its tables.
-    pub fn printer(self, printer: Printer) -> Behaviour {
-        Behaviour { printer, ..self }
+    pub fn printer(self, printer: Printer) -> Behavior {
+        Behavior { printer, ..self }
     }
 
     /// Sets the columns, with rows in the order of the list.
-    pub fn columns(self, columns: &'static [Column]) -> Behaviour {
+    pub fn columns(self, columns: &'static [Column]) -> Behavior {
         self.printer(Printer::of_columns(columns))
     }
 
     /// Sets the allocation of addresses and ports.
-    pub fn allocation(self, allocation: &'static dyn Allocate) -> Behaviour {
-        Behaviour { allocation: Some(allocation), ..self }
+    pub fn allocation(self, allocation: &'static dyn Allocate) -> Behavior {
+        Behavior { allocation: Some(allocation), ..self }
     }
 
     /// Sets the source of its objects, which are computed at each read.
-    pub fn computed(self, computed: &'static dyn Computed) -> Behaviour {
-        Behaviour { computed: Some(computed), ..self }
+    pub fn computed(self, computed: &'static dyn Computed) -> Behavior {
+        Behavior { computed: Some(computed), ..self }
     }
 
     /// Warns of its use.
-    pub fn deprecated(self, warning: &'static str) -> Behaviour {
-        Behaviour { deprecation: Some(warning.into()), ..self }
+    pub fn deprecated(self, warning: &'static str) -> Behavior {
+        Behavior { deprecation: Some(warning.into()), ..self }
     }
 
     /// Deletes with a grace period.
-    pub fn graceful_deletion(self) -> Behaviour {
+    pub fn graceful_deletion(self) -> Behavior {
         self.deletion(|deletion| deletion.graceful = true)
     }
 
     /// Makes deletion wait for an empty `spec.finalizers`.
-    pub fn deleted_by_finalizing(self) -> Behaviour {
+    pub fn deleted_by_finalizing(self) -> Behavior {
         self.deletion(|deletion| deletion.by_finalizing = true)
     }
 
     /// Orphans the dependents by default.
-    pub fn orphans_by_default(self) -> Behaviour {
+    pub fn orphans_by_default(self) -> Behavior {
         self.deletion(|deletion| deletion.orphans = true)
     }
 
     /// Excludes the kind from garbage collection.
-    pub fn not_garbage_collected(self) -> Behaviour {
+    pub fn not_garbage_collected(self) -> Behavior {
         self.deletion(|deletion| deletion.not_garbage_collected = true)
     }
 
     /// Responds to DELETE with the object.
-    pub fn returns_deleted_object(self) -> Behaviour {
+    pub fn returns_deleted_object(self) -> Behavior {
         self.deletion(|deletion| deletion.returns_deleted_object = true)
     }
 
-    fn deletion(mut self, change: impl FnOnce(&mut DeletionDefaults)) -> Behaviour {
+    fn deletion(mut self, change: impl FnOnce(&mut DeletionDefaults)) -> Behavior {
         change(&mut self.deletion);
         self
     }
