@@ -53,7 +53,7 @@ impl FlowSchemaStatus {
         Box::pin(async move { _ = future::join(schemas, levels).await })
     }
 
-    /// The conditions that have to change, by the names of their FlowSchemas.
+    /// Returns the conditions that must change, by the names of their FlowSchemas.
     fn due(&self) -> Vec<(String, Value)> {
         let snapshot = self.registry.store.snapshot();
         let mut levels = HashSet::new();
@@ -117,7 +117,7 @@ fn bucket(plural: &str) -> Arc<str> {
     GroupResource::new(GROUP, plural).to_string().into()
 }
 
-/// The condition that a FlowSchema should have, if it has another one.
+/// Returns the condition that a FlowSchema should have; None if it has that one.
 fn outdated(schema: &Value, levels: &HashSet<String>) -> Option<Value> {
     let name = schema.pointer("/spec/priorityLevelConfiguration/name").and_then(Value::as_str).unwrap_or("");
     let subject =

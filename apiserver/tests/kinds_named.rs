@@ -169,7 +169,7 @@ impl Names {
         }
     }
 
-    /// The names in a literal.
+    /// Returns the names in a literal.
     fn in_literal(&self, literal: &str) -> Vec<String> {
         let words = |more: &'static str| {
             literal.split(move |c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c) && !more.contains(c))
@@ -192,7 +192,7 @@ impl Literals {
         literals
     }
 
-    /// Literals in the arguments of a macro or of an attribute.
+    /// Collects literals in the arguments of a macro or of an attribute.
     fn tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
@@ -248,7 +248,7 @@ impl<'ast> Visit<'ast> for Literals {
     }
 }
 
-/// The names in a file: `(line, name)`.
+/// Returns the names in a file: `(line, name)`.
 fn named(file: &syn::File, names: &Names) -> Vec<(usize, String)> {
     let literals = Literals::of(file).0.into_iter();
     literals

@@ -179,7 +179,7 @@ async fn fan_out(store: Store<Plain>) -> Outcome {
     Ok(())
 }
 
-/// Pages of 500 of 5,000 objects at one revision, while others write as fast as they can.
+/// Measures pages of 500 of 5,000 objects at one revision, while others write as fast as they can.
 async fn paging(store: Store<Plain>) -> Outcome {
     for n in 0..5_000 {
         put(&store, n).await;

@@ -44,7 +44,7 @@ impl<I: Index> Event<I> {
         Event { key, revision, before, after, author, index, frame: Mutex::new(FrameCache::Enabled(None)) }
     }
 
-    /// The entry of the log that holds this change.
+    /// Returns the id of the log entry with this change.
     pub(crate) fn entry_id(&self) -> EntryId {
         EntryId { revision: self.revision, index: self.index }
     }

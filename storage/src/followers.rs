@@ -87,7 +87,7 @@ impl Followers {
         follower
     }
 
-    /// Notes that a follower has handled the events up to a revision.
+    /// Records that a follower has handled the events up to a revision.
     pub fn handle(&self, follower: &Follower, revision: Revision) {
         follower.handled.store(revision.0, Ordering::SeqCst);
         if self.observers.load(Ordering::SeqCst) > 0 {
@@ -102,13 +102,13 @@ impl Followers {
         self.handled.notified().await;
     }
 
-    /// Notes that something was written.
+    /// Records that something was written.
     pub fn published(&self) {
         let nanos = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.published.store(nanos, Ordering::SeqCst);
     }
 
-    /// The time since the last write, or since the beginning.
+    /// Returns the time since the last write, or since the start if there was none.
     pub fn since_published(&self) -> Duration {
         let published = Duration::from_nanos(self.published.load(Ordering::SeqCst));
         self.began.elapsed().saturating_sub(published)
@@ -131,7 +131,7 @@ impl Followers {
             .any(|follower| has_events(&follower.bucket, Revision(follower.handled.load(Ordering::SeqCst))))
     }
 
-    /// The watchers that have yet to handle events.
+    /// Returns the watchers that have not handled all events.
     ///
     /// - `has_events`: whether a bucket has events after a revision
     pub fn unfollowed(&self, has_events: impl Fn(&str, Revision) -> bool) -> Vec<Unfollowed> {

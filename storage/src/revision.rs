@@ -10,12 +10,12 @@ impl Revision {
     /// Before the first transaction.
     pub const ZERO: Revision = Revision(0);
 
-    /// The revision after this one.
+    /// Returns the revision after this one.
     pub fn next(self) -> Revision {
         Revision(self.0 + 1)
     }
 
-    /// The form on disk: big-endian, so that byte order is revision order.
+    /// Encodes the revision for the disk: big-endian, so that byte order is revision order.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -44,12 +44,12 @@ pub struct EntryId {
 }
 
 impl EntryId {
-    /// The first change of the transaction at a revision.
+    /// Returns the id of the first change of the transaction at a revision.
     pub fn first(revision: Revision) -> EntryId {
         EntryId { revision, index: 0 }
     }
 
-    /// An id above those of all changes of the transaction at a revision.
+    /// Returns an id above those of all changes of the transaction at a revision.
     pub(crate) fn end(revision: Revision) -> EntryId {
         EntryId { revision, index: u32::MAX }
     }
@@ -69,12 +69,12 @@ impl fmt::Display for EntryId {
 pub struct CompactRevision(Revision);
 
 impl CompactRevision {
-    /// The compact revision at a revision: history starts after it.
+    /// Creates the compact revision at a revision: history starts after it.
     pub fn at(revision: Revision) -> CompactRevision {
         CompactRevision(revision)
     }
 
-    /// The revision itself.
+    /// Returns the revision itself.
     pub fn revision(self) -> Revision {
         self.0
     }

@@ -53,12 +53,12 @@ impl<I: Index> Shared<I> {
         }
     }
 
-    /// The newest state.
+    /// Returns the newest state.
     pub fn state(&self) -> Arc<State<I>> {
         self.state.load_full()
     }
 
-    /// The newest state, for a moment: the cheapest way to read a little of it.
+    /// Returns the newest state for a short use: the cheapest way to read a little of it.
     pub fn peek(&self) -> Guard<Arc<State<I>>> {
         self.state.load()
     }

@@ -109,7 +109,7 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer: None, queue })))
     }
 
-    /// The index that reads the stored values.
+    /// Returns the index, which reads the stored values.
     pub fn index(&self) -> &I {
         &self.0.shared.index
     }
@@ -119,12 +119,13 @@ impl<I: Index> Store<I> {
         Snapshot(self.0.shared.state())
     }
 
-    /// The newest version of the live object under a key.
+    /// Returns the newest version of the live object under a key.
     pub fn get(&self, key: &Key) -> Option<Arc<Object<I>>> {
         self.0.shared.peek().get(key).cloned()
     }
 
-    /// A revision not before the last change of a bucket, and not after its next one: while it is the same, so is the bucket.
+    /// Returns a revision not before the last change of a bucket, and not after its next one. The
+    /// bucket is unchanged while it is the same.
     pub fn last_change(&self, bucket: &str) -> Revision {
         self.0.shared.peek().last_change(bucket)
     }
@@ -141,7 +142,7 @@ impl<I: Index> Store<I> {
         self.snapshot().quarantined_total()
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub fn revision(&self) -> Revision {
         self.0.shared.peek().revision()
     }
@@ -164,7 +165,8 @@ impl<I: Index> Store<I> {
         Ok(snapshot)
     }
 
-    /// Watches a bucket's changes after a revision. (After one that is yet to come, those after that.)
+    /// Watches the changes of a bucket after a revision. A future revision is allowed: the watch
+    /// begins after it.
     ///
     /// # Errors
     /// [`Compacted`] below the bucket's compact revision.
@@ -177,7 +179,7 @@ impl<I: Index> Store<I> {
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
-    /// The watchers that wait for events, and have events that they have not handled yet.
+    /// Returns the watchers that wait although they have unhandled events.
     pub fn unfollowed(&self) -> Vec<Unfollowed> {
         let state = self.0.shared.state();
         self.0.shared.followers.unfollowed(|bucket, after| state.has_events_after(bucket, after))
@@ -211,7 +213,7 @@ impl<I: Index> Store<I> {
         self.0.shared.followers.handled().await;
     }
 
-    /// The time since the last write.
+    /// Returns the time since the last write.
     pub fn since_write(&self) -> Duration {
         self.0.shared.followers.since_published()
     }
@@ -423,7 +425,7 @@ impl<I: Index> Handle<I> {
         sent
     }
 
-    /// The thread of this store's forks, which is that of all forks of one store.
+    /// Returns the thread of the forks of this store, which they share.
     fn fork_thread(&self) -> io::Result<SharedThread> {
         if let Some(wake) = &self.wake {
             return Ok(wake.thread().clone());

@@ -221,7 +221,7 @@ pub async fn delete(store: &Store<Marked>, key: &Key) -> Revision {
     }
 }
 
-/// Events as text: `+name=bytes` created, `~name=bytes` changed, `-name=bytes` deleted.
+/// Formats events as text: `+name=bytes` created, `~name=bytes` changed, `-name=bytes` deleted.
 pub fn render_events(events: &[Arc<Event<Marked>>]) -> String {
     let render = |event: &Arc<Event<Marked>>| {
         let (sign, bytes) = match (&event.before, &event.after) {

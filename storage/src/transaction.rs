@@ -71,13 +71,13 @@ pub enum DeleteOutcome<I: Index> {
 }
 
 impl Write {
-    /// A write that stores `stored`. The bytes must not contain a resourceVersion;
+    /// Creates a write that stores `stored`. The bytes must not contain a resourceVersion;
     /// [`Indexed::stamp`](crate::Indexed::stamp) inserts it.
     pub fn put(key: Key, expect: Expect, stored: impl Into<Bytes>) -> Write {
         Write { key, expect, value: Some(stored.into()) }
     }
 
-    /// The write that deletes the object under a key.
+    /// Creates a write that deletes the object under a key.
     pub fn delete(key: Key, expect: Expect) -> Write {
         Write { key, expect, value: None }
     }

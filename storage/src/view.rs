@@ -222,7 +222,7 @@ impl<I: Index> State<I> {
         self.buckets.get(bucket).map_or(self.compact_revision, |b| b.compact_revision)
     }
 
-    /// See [`Store::last_change`](crate::Store::last_change).
+    /// Implements [`Store::last_change`](crate::Store::last_change).
     pub fn last_change(&self, bucket: &str) -> Revision {
         let Some(bucket) = self.buckets.get(bucket) else { return self.compact_revision.revision() };
         let newest = bucket.events.get_max().map(|(id, _)| id.revision);

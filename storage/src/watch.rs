@@ -110,14 +110,16 @@ impl<I: Index> Watcher<I> {
         self.name = Some(name);
     }
 
-    /// The number of watchers of the bucket, with this one.
+    /// Counts the watchers of the bucket, including this one.
     pub fn watchers(&self) -> usize {
         self.waker.receiver_count()
     }
 
-    /// The revision up to which this watcher has certainly returned everything: the resourceVersion of a bookmark.
+    /// Returns the revision up to which this watcher has certainly returned everything: the
+    /// resourceVersion of a bookmark.
     ///
-    /// Moves on with the whole store, not just with the bucket, as long as no event waits to be read.
+    /// It advances with the whole store, not just with the bucket, as long as no event waits to be
+    /// read.
     pub fn progress(&mut self) -> Revision {
         let state = self.shared.state();
         if state.events_after(&self.bucket, self.seen).is_ok_and(|mut events| events.next().is_none()) {

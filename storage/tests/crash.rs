@@ -101,8 +101,8 @@ fn write_until_killed() {
     });
 }
 
-/// Steps go on where they were; after a deletion nothing shows them, but any step that writes will
-/// do.
+/// Returns the next step. Steps continue after a restart; after a deletion nothing shows them, but
+/// any step that writes is sufficient.
 fn next_step(store: &Store<Suffixed>, writer: usize) -> u64 {
     shown_step(store, writer).map_or(0, |step| step + 1)
 }
@@ -164,7 +164,8 @@ fn close(store: Store<Suffixed>) -> Revision {
     newest
 }
 
-/// No acknowledged write is lost over any number of kills, and no revision is assigned twice.
+/// Checks that no acknowledged write is lost over any number of kills, and that no revision is
+/// assigned twice.
 fn nothing_is_lost(durability: &str, acknowledgements: impl Fn(usize) -> usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut newest = Revision::ZERO;

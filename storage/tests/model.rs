@@ -294,7 +294,7 @@ async fn write(
     }
 }
 
-/// A snapshot is the model's state at the snapshot's revision.
+/// Compares a snapshot with the state of the model at its revision.
 fn check(snapshot: &Snapshot<Prefixed>, model: &Model) {
     let at = snapshot.revision().0;
     for bucket in BUCKETS {
@@ -348,7 +348,7 @@ fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
 }
 
-/// Long enough for caches, merges and splits to take part, and for history's own limits.
+/// Checks long enough for caches, merges and splits to take part, and for the limits of history.
 #[test]
 fn many_writes_within_small_limits() {
     let start = Instant::now();

@@ -16,7 +16,7 @@ pub enum NamespacePhase {
 }
 
 impl NamespacePhase {
-    /// The phase in a Namespace's status.
+    /// Returns the phase in a Namespace's status.
     pub fn of(namespace: &Value) -> NamespacePhase {
         match namespace["status"]["phase"].as_str() {
             Some("Terminating") => NamespacePhase::Terminating,
@@ -27,14 +27,14 @@ impl NamespacePhase {
 
 /// The stored objects in their current state, in the storage version.
 pub trait Cluster: Sync {
-    /// The object of that name, if it exists.
+    /// Returns the object of that name, if it exists.
     ///
     /// # Errors
     /// [`Error::Internal`](crate::Error::Internal) if it exists but cannot be decoded.
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Result<Option<Value>>;
 
-    /// A label of the object of that name; None if either does not exist. Implementations that know the labels without parsing the
-    /// object should.
+    /// Returns a label of the object of that name; None if either does not exist. Implementations
+    /// that know the labels should not parse the object.
     ///
     /// # Errors
     /// As [`Cluster::get`].
@@ -55,7 +55,8 @@ pub trait Cluster: Sync {
     /// [`Error::Internal`](crate::Error::Internal) if one of them cannot be decoded.
     fn list(&self, resource: &GroupResource, namespace: &str) -> Result<Vec<Value>>;
 
-    /// The number of objects of a resource in all namespaces. Implementations that know it without a list should not make one.
+    /// Returns the number of objects of a resource in all namespaces. Implementations that know it
+    /// without a list should not make one.
     ///
     /// # Errors
     /// As [`Cluster::list`].
@@ -73,7 +74,7 @@ pub trait Cluster: Sync {
         self.list(resource, namespace)
     }
 
-    /// A revision that changes whenever an object of the resource changes; None if unknown.
+    /// Returns a revision that changes whenever an object of the resource changes; None if unknown.
     fn last_change(&self, resource: &GroupResource) -> Option<u64> {
         let _ = resource;
         None

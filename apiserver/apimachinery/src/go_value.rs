@@ -56,7 +56,8 @@ fn map<'a, D: Display>(
     f.write_str("]")
 }
 
-/// Integers as they are; floats in the shortest form, with an exponent below 1e-4 and from 1e6.
+/// Prints integers as they are, and floats in the shortest form, with an exponent below 1e-4 and
+/// from 1e6.
 fn number(f: &mut Formatter<'_>, number: &Number) -> fmt::Result {
     if let Some(integer) = number.as_i64() {
         return write!(f, "{integer}");
@@ -84,7 +85,7 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// The error about a document of the wrong shape, with the message of Go's JSON decoder.
+/// Formats the error for a document of the wrong shape, with the message of Go's JSON decoder.
 pub fn cannot_unmarshal(value: &Value, into: &str) -> String {
     let kind = match value {
         Value::Null => "null",
@@ -97,7 +98,7 @@ pub fn cannot_unmarshal(value: &Value, into: &str) -> String {
     format!("json: cannot unmarshal {kind} into Go {into}")
 }
 
-/// A value as Go's `%#v` prints it.
+/// Formats a value as Go's `%#v` prints it.
 pub fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

@@ -21,12 +21,12 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// A group and a plural.
+    /// Creates a reference to a resource from its group and plural.
     pub fn new(group: &str, resource: &str) -> GroupResource {
         GroupResource { group: group.to_owned(), resource: resource.to_owned() }
     }
 
-    /// A subresource of this resource: `pods/binding`.
+    /// Returns a subresource of this resource, such as `pods/binding`.
     pub fn sub(&self, subresource: &str) -> GroupResource {
         GroupResource { group: self.group.clone(), resource: format!("{}/{subresource}", self.resource) }
     }
@@ -48,7 +48,7 @@ pub struct GroupKind {
 }
 
 impl GroupKind {
-    /// A group and a kind.
+    /// Creates a reference to a kind from its group and name.
     pub fn new(group: &str, kind: &str) -> GroupKind {
         GroupKind { group: group.to_owned(), kind: kind.to_owned() }
     }
@@ -75,7 +75,7 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// A group and a version.
+    /// Creates a group version from its group and version.
     pub fn new(group: &str, version: &str) -> GroupVersion {
         GroupVersion { group: group.to_owned(), version: version.to_owned() }
     }

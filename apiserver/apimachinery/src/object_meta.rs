@@ -4,12 +4,12 @@ use serde_json::{Map, Value};
 
 /// Access to the members of `metadata` that the generic verbs need.
 pub trait ObjectMeta {
-    /// A member of `metadata`; None if it is missing, or if the object has no metadata.
+    /// Returns a member of `metadata`; None if it is missing, or if the object has no metadata.
     fn meta(&self, member: &str) -> Option<&Value>;
     /// Sets a member; null removes it.
     fn set_meta(&mut self, member: &str, value: impl Into<Value>);
 
-    /// A string member, "" where it is missing.
+    /// Returns a string member; "" if it is missing.
     fn meta_str(&self, member: &str) -> &str {
         self.meta(member).and_then(Value::as_str).unwrap_or("")
     }

@@ -3,8 +3,9 @@
 use crate::field::Field;
 use crate::validation::resource_list;
 
-/// `Guaranteed` if every container has limits of both cpu and memory, and equal requests; `BestEffort` if there are no
-/// requests or limits; otherwise `Burstable`. Pod-level resources, if set, alone determine the class.
+/// Returns `Guaranteed` if every container has limits of both cpu and memory, and equal requests;
+/// `BestEffort` if there are no requests or limits; otherwise `Burstable`. Pod-level resources, if
+/// set, alone determine the class.
 pub fn qos_class(spec: &Field<'_>) -> &'static str {
     let whole = spec.get("resources");
     let requirements: Vec<Field<'_>> = if whole.exists() {

@@ -31,7 +31,7 @@ pub struct UserInfo {
 }
 
 impl UserInfo {
-    /// A user without uid and extra.
+    /// Creates a user without uid and extra.
     pub fn new(name: &str, groups: &[&str]) -> UserInfo {
         UserInfo {
             name: name.to_owned(),

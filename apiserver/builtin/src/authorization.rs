@@ -16,7 +16,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The authorizer of this mode.
+    /// Creates the authorizer for this mode.
     pub fn authorizer(self, rbac: &Arc<RbacAuthorizer>) -> Authorizer {
         match self {
             Mode::Rbac => Authorizer::new(rbac.clone()),

@@ -64,8 +64,8 @@ impl ForwardAccess {
         Ok(())
     }
 
-    /// The address that a port of a pod leads to; None if its annotations name none. The inner error is the reason for which it is not
-    /// reached.
+    /// Returns the address for a port of a pod; None if its annotations name none. The inner error
+    /// is the reason for which the address must not be reached.
     ///
     /// # Errors
     /// The pod's namespace cannot be read.
@@ -80,7 +80,7 @@ impl ForwardAccess {
     }
 }
 
-/// The reason for which a port leads nowhere.
+/// Formats the reason for which a port is not forwarded.
 pub fn no_process(port: u16) -> String {
     format!(
         "no process stands for port {port} of the simulated pod: name one with the annotation {FORWARD}: {port}=127.0.0.1:PORT ({PAGE})"

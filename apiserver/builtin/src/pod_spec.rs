@@ -17,18 +17,18 @@ pub(super) fn containers<'a>(spec: &'a Value, lists: &'a [&str]) -> impl Iterato
     lists.iter().flat_map(|list| items(&spec[list]))
 }
 
-/// A list of resources by name.
+/// Parses a list of resources by name.
 pub(super) fn resources(list: &Value) -> ResourceList {
     let entries = list.as_object().into_iter().flatten();
     entries.filter_map(|(name, quantity)| Some((name.clone(), text(quantity).parse().ok()?))).collect()
 }
 
-/// The `requests` or `limits` of a whole pod, without its overhead.
+/// Computes the `requests` or `limits` of a whole pod, without its overhead.
 pub(super) fn pod_resources(spec: &Value, which: &str) -> ResourceList {
     with_pod_level(spec, which, resources(&spec["resources"][which]))
 }
 
-/// [`pod_resources`] with other resources of the pod itself than those in its spec.
+/// Like [`pod_resources`], with other pod-level resources than those in the spec.
 pub(super) fn with_pod_level(spec: &Value, which: &str, pod_level: ResourceList) -> ResourceList {
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {

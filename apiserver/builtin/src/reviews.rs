@@ -76,7 +76,7 @@ const GROUP: &str = "authorization.k8s.io";
 /// Bytes of rules that a `SelfSubjectRulesReview` lists; a longer list is marked as incomplete.
 const MAX_RULES: usize = 4 << 20;
 
-/// `SubjectAccessReview`: whether the user in the spec is allowed.
+/// Answers a `SubjectAccessReview`: whether the user in the spec is allowed.
 fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
@@ -86,7 +86,8 @@ fn subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value
     Ok(evaluate(authorizer, &user, review))
 }
 
-/// `LocalSubjectAccessReview`: the same, in the review's own namespace, which must be that of the request.
+/// Answers a `LocalSubjectAccessReview`: the same, in the namespace of the review, which must be
+/// that of the request.
 fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, true, &mut errors);
@@ -107,7 +108,7 @@ fn local_subject_access_review(authorizer: &Authorizer, review: Value) -> Result
     Ok(evaluate(authorizer, &user, review))
 }
 
-/// `SelfSubjectAccessReview`: whether the calling user is allowed.
+/// Answers a `SelfSubjectAccessReview`: whether the calling user is allowed.
 fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: Value) -> Result<Value> {
     let mut errors = Errors::new();
     validate_spec(&review, false, &mut errors);
@@ -116,7 +117,7 @@ fn self_subject_access_review(authorizer: &Authorizer, user: &UserInfo, review: 
     Ok(evaluate(authorizer, user, review))
 }
 
-/// `SelfSubjectRulesReview`: the rules of the calling user in a namespace.
+/// Answers a `SelfSubjectRulesReview`: the rules of the calling user in a namespace.
 fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &Value) -> Result<Value> {
     let namespace = review["spec"]["namespace"].as_str().unwrap_or("");
     if namespace.is_empty() {
@@ -158,7 +159,7 @@ fn self_subject_rules_review(authorizer: &Authorizer, user: &UserInfo, review: &
     }))
 }
 
-/// `SelfSubjectReview`: the calling user. `now` is the current time in RFC 3339.
+/// Answers a `SelfSubjectReview`: the calling user. `now` is the current time in RFC 3339.
 fn self_subject_review(user: &UserInfo, now: &str) -> Value {
     json!({
         "kind": "SelfSubjectReview",
@@ -168,7 +169,7 @@ fn self_subject_review(user: &UserInfo, now: &str) -> Value {
     })
 }
 
-/// `TokenReview`: the user of a token, and the audiences it is valid for.
+/// Answers a `TokenReview`: the user of a token, and the audiences it is valid for.
 fn token_review(authenticator: &Authenticator, mut review: Value) -> Result<Value> {
     let token = review["spec"]["token"].as_str().unwrap_or("");
     if token.is_empty() {
@@ -218,7 +219,7 @@ fn evaluate(authorizer: &Authorizer, user: &UserInfo, mut review: Value) -> Valu
     review
 }
 
-/// The user in a spec.
+/// Reads the user in a spec.
 fn subject(spec: &Value) -> UserInfo {
     let text = |name: &str| spec[name].as_str().unwrap_or("").to_owned();
     let list = |value: &Value| strings(value).map(str::to_owned).collect::<Vec<_>>();
@@ -254,7 +255,7 @@ fn validate_spec(review: &Value, with_subject: bool, errors: &mut Errors) {
     validate_selector(&resource.get("labelSelector"), errors, validate_label_requirement);
 }
 
-/// The Go struct has no JSON tags, so the names of its fields are printed.
+/// Formats the attributes with the field names of Go, since the Go struct has no JSON tags.
 fn go_non_resource(attributes: &Field<'_>) -> Value {
     json!({"Path": attributes.get("path").str(), "Verb": attributes.get("verb").str()})
 }
@@ -292,7 +293,8 @@ fn validate_selector(
     requirements.items().for_each(|requirement| validate_requirement(&requirement, errors));
 }
 
-/// Unknown operators are accepted: newer clients may use operators that this server does not support.
+/// Validates the values of a requirement. Unknown operators are accepted: newer clients may use
+/// operators that this server does not support.
 fn validate_values(requirement: &Field<'_>, errors: &mut Errors) {
     let values = requirement.get("values");
     match requirement.get("operator").str() {
@@ -322,7 +324,7 @@ fn validate_label_requirement(requirement: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// RBAC ignores selectors, but errors in them are reported.
+/// Returns the errors in selectors. RBAC ignores selectors, but reports these errors.
 fn selector_problems(attributes: &Value) -> Vec<String> {
     let field = |requirement: &Value| {
         let values = requirement["values"].as_array().map_or(0, Vec::len);

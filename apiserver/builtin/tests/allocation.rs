@@ -28,7 +28,7 @@ async fn items(server: &TestServer, path: &str) -> Vec<Value> {
     list["items"].as_array().expect("a list").clone()
 }
 
-/// The node ports of all Services, each of which is given once.
+/// Returns the node ports of all Services, and checks that each is allocated once.
 fn node_ports(services: &[Value]) -> BTreeSet<i64> {
     let mut ports = BTreeSet::new();
     for service in services {
@@ -86,8 +86,8 @@ async fn no_address_and_no_port_is_given_twice() {
     assert!(server.allocator.is_idle(), "nothing stays reserved");
 }
 
-/// A client that disconnects in the middle of its write leaves nothing reserved, and what it was given is not given again
-/// before the store has answered.
+/// Checks that a client that disconnects in the middle of its write leaves nothing reserved, and
+/// that its port is not allocated again before the store has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_that_are_cut_off_leave_no_port_given_twice() {
     let server = Arc::new(TestServer::start().await);

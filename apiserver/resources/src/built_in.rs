@@ -16,7 +16,7 @@ const USUAL: MetadataValidation = MetadataValidation::USUAL;
 const GENERIC: MetadataValidation = MetadataValidation::GENERIC;
 const NOTHING: MetadataValidation = MetadataValidation::NOTHING;
 
-/// The behavior of a built-in kind; a kind without an entry has the default one.
+/// Returns the behavior of a built-in kind; a kind without an entry has the default one.
 pub fn behavior(group: &str, kind: &str) -> Behavior {
     match (group, kind) {
         ("", "Binding") => Behavior::of(core::BindingStrategy),

@@ -63,7 +63,7 @@ impl<'a> Kind<'a> {
         }
     }
 
-    /// The object as the strategy gets it.
+    /// Decodes the object for the strategy.
     fn decoded(&self, object: &Value) -> Value {
         let mut object = codec::json::normalize(object, self.shape).expect("an object of its kind").value;
         set_type(&mut object, self.base["group"].as_str().unwrap_or_default(), self.name);

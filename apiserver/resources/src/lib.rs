@@ -46,7 +46,7 @@ pub use built_in::behavior;
 pub use metrics::Measured;
 pub use table::{built_in, metrics_extension};
 
-/// An object in another version of its kind.
+/// Converts an object to another version of its kind.
 pub fn convert(kind: &GroupKind, to: &str, object: Value) -> Value {
     match (kind.kind.as_str(), to) {
         ("Event", "v1") => core::event::to_core(object),

@@ -66,8 +66,9 @@ fn new_metadata_is_validated() {
     }
 }
 
-/// kube-apiserver's response to an update that adds the label `a=-`, the finalizer `x` (no domain),
-/// the annotation `-` and a deletionTimestamp: how often each error is reported.
+/// Compares with kube-apiserver's response to an update that adds the label `a=-`, the finalizer
+/// `x` (no domain), the annotation `-` and a deletionTimestamp: the number of times that each error
+/// is reported.
 #[test]
 fn updates_report_errors_repeatedly() {
     let old = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u"}});

@@ -18,12 +18,12 @@ pub const CONTEXT: Context<'_> = Context {
     features: &FeatureGates::DEFAULT,
 };
 
-/// The cases of a file, one a line.
+/// Parses the cases of a file, one a line.
 pub fn cases(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-/// The causes of a rejection, as they are recorded.
+/// Formats the causes of a rejection as they are recorded.
 pub fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
@@ -39,7 +39,7 @@ pub fn set_type(object: &mut Value, group: &str, kind: &str) {
     object["kind"] = kind.into();
 }
 
-/// A merge patch (RFC 7386).
+/// Applies a merge patch (RFC 7386).
 pub fn merged(base: &Value, patch: &Value) -> Value {
     let Some(patch) = patch.as_object() else { return patch.clone() };
     let mut members = base.as_object().cloned().unwrap_or_default();

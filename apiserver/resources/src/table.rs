@@ -13,7 +13,7 @@ use coracle_apimachinery::schema::{self, TypeRef, schema};
 
 use crate::{behavior, convert, metrics};
 
-/// The table of the built-in resources.
+/// Builds the table of the built-in resources.
 pub fn built_in() -> ResourceTable {
     let groups = schema().groups().iter().filter(|group| !group.is_extension);
     ResourceTable::new(groups.map(|known| group(known, resources())).collect())
@@ -26,7 +26,7 @@ fn extension_group(name: &str) -> Option<Group> {
     Some(group(known, resources()))
 }
 
-/// The group that is served only once pods have metrics.
+/// Returns the group that is served only once pods have metrics.
 pub fn metrics_extension(measured: metrics::Measured) -> Option<ExtensionGroup> {
     extension_group(metrics::GROUP).map(|group| metrics::extension(group, measured))
 }
@@ -43,7 +43,8 @@ fn group(known: &'static schema::Group, resources: &[Arc<ResourceInfo>]) -> Grou
     Group { name: known.name.into(), versions: known.versions.iter().map(version).collect(), custom: false }
 }
 
-/// The built-in resources in the order of discovery, which all control planes of the process share.
+/// Returns the built-in resources in the order of discovery, which all control planes of the
+/// process share.
 fn resources() -> &'static [Arc<ResourceInfo>] {
     static RESOURCES: LazyLock<Vec<Arc<ResourceInfo>>> = LazyLock::new(read);
     &RESOURCES

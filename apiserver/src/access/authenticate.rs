@@ -24,12 +24,12 @@ use crate::{Error, Result};
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// The user name of a service account.
+/// Returns the user name of a service account.
 pub fn service_account_username(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
-/// The groups of a service account.
+/// Returns the groups of a service account.
 pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
@@ -82,6 +82,8 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
+    /// Creates an authenticator.
+    ///
     /// - `tokens`: the authenticators of bearer tokens, in the order in which they are tried.
     /// - `clock`: the time against which client certificates are validated.
     pub fn new(tokens: Vec<Box<dyn TokenAuthenticator>>, clock: Clock) -> Authenticator {
@@ -108,7 +110,7 @@ impl Authenticator {
         self
     }
 
-    /// The audiences of tokens for this server.
+    /// Returns the audiences of tokens for this server.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
@@ -157,7 +159,7 @@ impl Authenticator {
         }
     }
 
-    /// The user of a bearer token, and the audiences it is valid for.
+    /// Authenticates a bearer token; returns its user, and the audiences it is valid for.
     ///
     /// # Errors
     /// The text that a token review shows.
@@ -178,7 +180,7 @@ impl Authenticator {
     }
 }
 
-/// The default audiences of tokens for the API server itself: their issuer.
+/// Returns the default audiences of tokens for the API server itself: their issuer.
 pub fn own_audiences() -> [String; 1] {
     [super::jwt::ISSUER.to_owned()]
 }

@@ -151,7 +151,7 @@ impl Leaf {
     }
 }
 
-/// A name as certificates hold it: addresses in canonical form.
+/// Normalizes a name to the form in certificates: addresses are canonical.
 fn canonical(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }

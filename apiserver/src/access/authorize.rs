@@ -67,7 +67,7 @@ impl<'a> From<&'a RequestInfo> for RequestAttributes<'a> {
 }
 
 impl RequestAttributes<'_> {
-    /// The namespace of the rules; empty for cluster scope.
+    /// Returns the namespace of the request; empty for cluster scope.
     pub fn namespace(&self) -> &str {
         match &self.target {
             Target::Resource(r) => r.namespace,
@@ -97,7 +97,8 @@ pub trait RuleResolver: Send + Sync {
     /// permission has one if it `is_explained`.
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
 
-    /// The rules that apply to a user in a namespace, as far as their text fits into `max_bytes`.
+    /// Returns the rules that apply to a user in a namespace, up to the number that fits their text
+    /// fits into `max_bytes`.
     fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules;
 }
 
@@ -120,12 +121,13 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// An authorizer that asks `resolver` about all users but the members of `system:masters`.
+    /// Creates an authorizer that asks `resolver` about all users except the members of
+    /// `system:masters`.
     pub fn new(resolver: Arc<dyn RuleResolver>) -> Authorizer {
         Authorizer { resolver: Some(resolver) }
     }
 
-    /// An authorizer that allows everything.
+    /// Creates an authorizer that allows everything.
     pub fn always_allow() -> Authorizer {
         Authorizer { resolver: None }
     }
@@ -144,6 +146,8 @@ impl Authorizer {
         }
     }
 
+    /// Requires that a user is allowed to make a request.
+    ///
     /// # Errors
     /// [`Error::Forbidden`] with kube-apiserver's message, if the user is not allowed.
     pub fn check(&self, user: &UserInfo, request: &RequestAttributes<'_>) -> Result<(), Error> {
@@ -158,7 +162,8 @@ impl Authorizer {
         self.authorize(user, request, true)
     }
 
-    /// The rules that apply to a user in a namespace, as far as their text fits into `max_bytes`.
+    /// Returns the rules that apply to a user in a namespace, as far as their text fits into
+    /// `max_bytes`.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules {
         match &self.resolver {
             Some(resolver) => resolver.rules_for(user, namespace, max_bytes),
@@ -184,7 +189,7 @@ pub fn aggregate<T: ToString>(errors: &[T]) -> String {
     }
 }
 
-/// The 403 response, which names the denied request.
+/// Creates the 403 response, which names the denied request.
 pub fn forbidden(user: &UserInfo, request: &RequestAttributes<'_>, reason: &str) -> Error {
     let verb = request.verb;
     let (tried, resource, name) = match request.target {

@@ -94,7 +94,7 @@ impl CertificateSigner {
     }
 }
 
-/// The identifier of the algorithm that a key signs with.
+/// Returns the identifier of the signature algorithm of a key.
 fn signature_algorithm(key: &KeyPair) -> Option<Vec<u8>> {
     let algorithm = key.algorithm();
     let ecdsa = |arc: u64| der::sequence(&[&der::object_identifier(&[1, 2, 840, 10045, 4, 3, arc])]);
@@ -111,7 +111,7 @@ fn signature_algorithm(key: &KeyPair) -> Option<Vec<u8>> {
     known.into_iter().find(|(known, _)| *known == algorithm).map(|(_, identifier)| identifier)
 }
 
-/// A time, to the second; in two forms, as RFC 5280 has it.
+/// Encodes a time, to the second, in the two forms that RFC 5280 defines.
 fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     match at.year() {
@@ -120,7 +120,8 @@ fn time(at: Timestamp) -> Vec<u8> {
     }
 }
 
-/// A subject of the attributes that Go knows, those of a type in one set; others are dropped.
+/// Encodes a subject with the attributes that Go knows, one set for each type; other attributes are
+/// dropped.
 ///
 /// Source: `Name.ToRDNSequence` of Go's `crypto/x509/pkix`.
 fn subject(subject: &Subject) -> Vec<u8> {
@@ -147,7 +148,7 @@ fn subject(subject: &Subject) -> Vec<u8> {
     der::sequence(&[&sets])
 }
 
-/// The alternative names of the kinds that Go knows, in its order.
+/// Encodes the alternative names of the kinds that Go knows, in Go's order.
 fn alternative_names(names: &AlternativeNames) -> Vec<u8> {
     let texts = |tag: u8, texts: &[String]| -> Vec<u8> {
         texts.iter().flat_map(|text| der::tagged(tag, text.as_bytes())).collect()
@@ -189,7 +190,7 @@ fn extensions(request: &CertificateRequest, ca: &X509Certificate<'_>, usages: &[
     all
 }
 
-/// The bit of a usage of the key.
+/// Returns the bit of a key usage.
 fn key_usage(usage: &str) -> Option<u8> {
     Some(match usage {
         "signing" | "digital signature" => 0,
@@ -205,7 +206,7 @@ fn key_usage(usage: &str) -> Option<u8> {
     })
 }
 
-/// The identifier of an extended usage of the key.
+/// Returns the identifier of an extended key usage.
 fn extended_key_usage(usage: &str) -> Option<Vec<u8>> {
     let pkix = |arc: u64| der::object_identifier(&[1, 3, 6, 1, 5, 5, 7, 3, arc]);
     Some(match usage {

@@ -154,7 +154,8 @@ impl Certificates {
         Ok(self)
     }
 
-    /// Also trusts client certificates of the authorities in a PEM file (`--client-ca-file`).
+    /// Adds the authorities in a PEM file to the trusted ones for client certificates
+    /// (`--client-ca-file`).
     ///
     /// # Errors
     /// The file cannot be read, or contains no certificate.

@@ -5,7 +5,7 @@ const SEQUENCE: u8 = 0x30;
 /// The tag of a SET.
 const SET: u8 = 0x31;
 
-/// A value with its tag and length.
+/// Encodes a value with its tag and length.
 pub fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut value = vec![tag];
     match u8::try_from(content.len()) {
@@ -22,24 +22,24 @@ pub fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
     value
 }
 
-/// A SEQUENCE of values.
+/// Encodes a SEQUENCE of values.
 pub fn sequence(parts: &[&[u8]]) -> Vec<u8> {
     tagged(SEQUENCE, &parts.concat())
 }
 
-/// A SET of values, which are sorted.
+/// Encodes a SET of values, which are sorted.
 pub fn set(parts: &[Vec<u8>]) -> Vec<u8> {
     tagged(SET, &parts.concat())
 }
 
-/// A text of a name: a PrintableString if it may be one, else a UTF8String.
+/// Encodes a text of a name: as a PrintableString if possible, else as a UTF8String.
 pub fn directory_string(text: &str) -> Vec<u8> {
     let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&byte);
     let tag = if text.bytes().all(is_printable) { 0x13 } else { 0x0c };
     tagged(tag, text.as_bytes())
 }
 
-/// A positive INTEGER from its bytes, the highest first.
+/// Encodes a positive INTEGER from its bytes, the highest first.
 pub fn integer(bytes: &[u8]) -> Vec<u8> {
     let digits: Vec<u8> = bytes.iter().copied().skip_while(|byte| *byte == 0).collect();
     // A leading bit would be a sign.
@@ -47,7 +47,7 @@ pub fn integer(bytes: &[u8]) -> Vec<u8> {
     tagged(0x02, &[if needs_zero { &[0][..] } else { &[] }, &digits].concat())
 }
 
-/// An OBJECT IDENTIFIER.
+/// Encodes an OBJECT IDENTIFIER.
 pub fn object_identifier(arcs: &[u64]) -> Vec<u8> {
     let (first, second) = (arcs.first().copied().unwrap_or(0), arcs.get(1).copied().unwrap_or(0));
     let mut content = base128(first * 40 + second);
@@ -70,12 +70,12 @@ fn low_bits(number: u64) -> u8 {
     u8::try_from(number & 0x7f).unwrap_or(0)
 }
 
-/// An OCTET STRING.
+/// Encodes an OCTET STRING.
 pub fn octet_string(bytes: &[u8]) -> Vec<u8> {
     tagged(0x04, bytes)
 }
 
-/// A BIT STRING of whole bytes.
+/// Encodes a BIT STRING of whole bytes.
 pub fn bit_string(bytes: &[u8]) -> Vec<u8> {
     tagged(0x03, &[&[0], bytes].concat())
 }

@@ -12,7 +12,7 @@ use sec1::{EcParameters, EcPrivateKey, LineEnding};
 /// The curve P-256.
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 
-/// A P-256 key in PKCS#8 PEM as SEC1 PEM; None for any other text.
+/// Converts a P-256 key from PKCS#8 PEM to SEC1 PEM; None for any other text.
 pub fn sec1_pem(pkcs8_pem: &str) -> Option<String> {
     let PrivateKeyDer::Pkcs8(key) = PrivateKeyDer::from_pem_slice(pkcs8_pem.as_bytes()).ok()? else {
         return None;

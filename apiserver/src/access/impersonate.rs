@@ -63,7 +63,7 @@ pub struct Impersonator {
 }
 
 impl Impersonator {
-    /// The user that the headers request, if they request one and the caller is allowed to impersonate it.
+    /// Returns the user that the headers request; None if they request none.
     ///
     /// # Errors
     /// [`Error::BadRequest`] for headers without a user, [`Error::Forbidden`] if the caller is not allowed.
@@ -109,7 +109,7 @@ impl Impersonator {
     }
 }
 
-/// The user that the headers request.
+/// Returns the user that the headers request.
 fn requested_user(headers: &HeaderMap) -> Result<Option<UserInfo>> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let first = |name| headers.get(name).map(text).unwrap_or_default();
@@ -176,7 +176,7 @@ fn go_syntax(user: &UserInfo) -> String {
     )
 }
 
-/// The name of the node with this user name.
+/// Returns the name of the node with this user name; None if the user is not a node.
 fn node_name(username: &str) -> Option<&str> {
     username.strip_prefix(NODE_PREFIX).filter(|name| dns1123_subdomain(name).is_empty())
 }
@@ -213,7 +213,7 @@ impl Attempt<'_> {
         Some(user.map(|user| Impersonated { user, constraint }))
     }
 
-    /// The node that the calling service account's pod runs on.
+    /// Returns the node on which the pod of the calling service account runs.
     fn own_node(&self) -> Option<&str> {
         split_service_account_username(&self.caller.name)?;
         match self.caller.extra.get(NODE_NAME)?.as_slice() {
@@ -290,7 +290,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The error in a key that must have the form `example.com/path`.
+/// Returns the error in a key that must have the form `example.com/path`; None if it is valid.
 fn domain_prefixed_path_problem(key: &str) -> Option<String> {
     let invalid =
         |value: &str, detail: &str| Some(format!("extra.key: Invalid value: {}: {detail}", quote(value)));
@@ -348,7 +348,8 @@ impl ImpersonationRights<'_> {
         forbidden(self.attempt.caller, &self.target(resource, "", "", name), reason)
     }
 
-    /// Service accounts get their groups unless other groups are requested.
+    /// Checks the requested user. Service accounts get their groups unless other groups are
+    /// requested.
     fn check_user(&self, user: &mut UserInfo) -> Result<()> {
         match split_service_account_username(&self.attempt.requested_user.name) {
             Some((namespace, name)) => {

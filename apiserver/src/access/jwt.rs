@@ -65,7 +65,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// A new key, in memory only.
+    /// Generates a key, in memory only.
     pub fn ephemeral() -> Result<SigningKey, KeyError> {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
@@ -73,7 +73,7 @@ impl SigningKey {
         SigningKey::read(document.as_ref()).ok_or(KeyError::Generate)
     }
 
-    /// A new key for a fork, which verifies the tokens of this one as well, and has its issuers.
+    /// Generates a key for a fork, which also verifies the tokens of this one, and has its issuers.
     ///
     /// # Errors
     /// The system provides no randomness.
@@ -82,7 +82,7 @@ impl SigningKey {
         Ok(fork.with_verification_keys(self.verification.iter().cloned()))
     }
 
-    /// The key in `folder`; generated if it is missing.
+    /// Reads the key in `folder`, generating it if it is missing.
     pub fn in_folder(folder: &Path) -> Result<SigningKey, KeyError> {
         let path = folder.join("service-account.key");
         match std::fs::read(&path) {
@@ -99,7 +99,7 @@ impl SigningKey {
         }
     }
 
-    /// The key in a file, in PEM or DER.
+    /// Reads the key in a file, in PEM or DER.
     pub fn in_file(path: &Path) -> Result<SigningKey, KeyError> {
         let bytes = std::fs::read(path).map_err(|source| KeyError::Io { path: path.to_owned(), source })?;
         let pem = PrivateKeyDer::from_pem_slice(&bytes).ok();
@@ -128,7 +128,7 @@ impl SigningKey {
         self
     }
 
-    /// The issuer of new tokens.
+    /// Returns the issuer of new tokens.
     pub fn issuer(&self) -> &str {
         self.issuers.first().map_or(ISSUER, String::as_str)
     }
@@ -138,12 +138,12 @@ impl SigningKey {
         &self.issuers
     }
 
-    /// The own key's id.
+    /// Returns the id of its own key.
     fn id(&self) -> &str {
         self.verification.first().map_or("", |own| &own.id)
     }
 
-    /// A token with these claims. None if the system provides no randomness.
+    /// Signs a token with these claims. None if the system provides no randomness.
     pub fn sign(&self, claims: &Value) -> Option<String> {
         let header = json!({"alg": self.pair.algorithm(), "kid": self.id()});
         let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
@@ -152,7 +152,8 @@ impl SigningKey {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token with a valid signature, unchecked; None for any other text.
+    /// Verifies the signature of a token and returns its claims, unchecked; None for any other
+    /// text.
     pub fn verify(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (header, claims) = text.split_once('.')?;
@@ -167,7 +168,7 @@ impl SigningKey {
         serde_json::from_slice(&decode(claims)?).ok()
     }
 
-    /// The public key, as `/openid/v1/jwks` returns it.
+    /// Returns the public key, as `/openid/v1/jwks` returns it.
     pub fn jwks(&self) -> Value {
         let mut key = self.pair.jwk();
         key["use"] = "sig".into();
@@ -187,8 +188,8 @@ pub struct VerificationKey {
 }
 
 impl VerificationKey {
-    /// The keys in a PEM file: public keys, certificates, and private keys, as kube-apiserver's
-    /// `--service-account-key-file` has them. Keys for algorithms that are not supported are left out.
+    /// Reads the keys in a PEM file: public keys, certificates, and private keys, as kube-apiserver
+    /// does for `--service-account-key-file`. Skips keys for unsupported algorithms.
     ///
     /// # Errors
     /// The file cannot be read, or holds no usable key.
@@ -240,7 +241,7 @@ impl VerificationKey {
     }
 }
 
-/// The id of a public key, as other servers compute it.
+/// Computes the id of a public key as other servers do.
 fn key_id(subject_public_key_info: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, subject_public_key_info))
 }
@@ -281,7 +282,7 @@ impl Pair {
         }
     }
 
-    /// The SubjectPublicKeyInfo of the public key (RFC 5280).
+    /// Returns the SubjectPublicKeyInfo of the public key (RFC 5280).
     fn subject_public_key_info(&self) -> SubjectPublicKeyInfoDer<'static> {
         let algorithm = match self {
             Pair::Ecdsa(_) => alg_id::ECDSA_P256,
@@ -300,7 +301,7 @@ impl Pair {
         }
     }
 
-    /// The members of the JWK.
+    /// Returns the members of the JWK.
     fn jwk(&self) -> Value {
         let encode = |part: &[u8]| URL_SAFE_NO_PAD.encode(part);
         match self {

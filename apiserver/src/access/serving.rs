@@ -52,7 +52,7 @@ impl ServingCertificate {
         Ok(ServingCertificate { current, renewing: Mutex::new(()), authority, leaf, folder, clock })
     }
 
-    /// The certificate that is presented now.
+    /// Returns the certificate that is currently presented, after a renewal if one is due.
     #[cfg(test)]
     pub(super) fn certificate(&self) -> CertificateDer<'static> {
         self.renew_if_due();

@@ -18,7 +18,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// The validity of a certificate.
+    /// Reads the validity of a certificate.
     pub fn of(certificate: &X509Certificate<'_>) -> Validity {
         let validity = certificate.validity();
         Validity { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
@@ -35,13 +35,13 @@ impl Validity {
         now < self.not_before || self.not_after.saturating_sub(now) <= RENEWAL.as_secs() as i64
     }
 
-    /// The time within the validity that is nearest to a time.
+    /// Returns the time within the validity that is nearest to `now`.
     pub fn nearest(self, now: i64) -> i64 {
         now.min(self.not_after).max(self.not_before)
     }
 }
 
-/// Seconds since 1970; negative before.
+/// Converts a time to seconds since 1970; negative before.
 pub fn unix_seconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),

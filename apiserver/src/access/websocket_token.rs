@@ -19,12 +19,12 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
         && connection.any(|value| value.to_ascii_lowercase().contains("upgrade"))
 }
 
-/// The sub-protocols that a client offers, without the one that carries a token.
+/// Returns the sub-protocols that a client offers, without the one that carries a token.
 pub fn protocols(headers: &HeaderMap) -> Vec<&str> {
     all_protocols(headers).filter(|protocol| !protocol.starts_with(TOKEN_PROTOCOL)).collect()
 }
 
-/// The token among the sub-protocols of a WebSocket request.
+/// Returns the token among the sub-protocols of a WebSocket request.
 ///
 /// # Errors
 /// [`Error::Unauthorized`] for a token that cannot be decoded, for two of them, and for one without another sub-protocol

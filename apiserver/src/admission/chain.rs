@@ -46,7 +46,8 @@ impl AdmissionChain {
         self.links.iter().any(waits)
     }
 
-    /// The first pass: plugins may change the object. It is repeated once if a webhook or policy changed it.
+    /// Runs the first pass: plugins may change the object. It is repeated once if a webhook or
+    /// policy changed it.
     ///
     /// # Errors
     /// That of the first plugin that rejects the request.
@@ -76,7 +77,7 @@ impl AdmissionChain {
         Ok(())
     }
 
-    /// The second pass: plugins see the final object.
+    /// Runs the second pass: plugins see the final object.
     ///
     /// # Errors
     /// That of the first plugin that rejects the request.

@@ -5,23 +5,23 @@ use serde_json::{Map, Value};
 use crate::field::quote;
 use crate::validation::content;
 
-/// A member that is an object, created if it is missing; None if it has another type.
+/// Returns a member that is an object, creating it if it is missing; None if it has another type.
 pub fn object_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Value> {
     let member = value.as_object_mut()?.entry(name).or_insert_with(|| Map::new().into());
     member.is_object().then_some(member)
 }
 
-/// A member that is a list, created if it is missing; None if it has another type.
+/// Returns a member that is a list, creating it if it is missing; None if it has another type.
 pub fn list_at<'v>(value: &'v mut Value, name: &str) -> Option<&'v mut Vec<Value>> {
     value.as_object_mut()?.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }
 
-/// The elements of a list; none if there is no list.
+/// Returns the elements of a list; empty if it is not a list.
 pub fn items(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The string, or `""`.
+/// Returns the string; `""` for other values.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("")
 }
@@ -37,7 +37,8 @@ pub fn refused_name(name: &str) -> Option<String> {
     }
 }
 
-/// The newest object that one of the annotations marks as the default; of equally old ones the first by name.
+/// Returns the newest object that one of the annotations marks as the default; the first by name
+/// among equally old ones.
 pub fn newest_default(objects: Vec<Value>, annotations: &[&str]) -> Option<Value> {
     let is_default =
         |object: &Value| annotations.iter().any(|a| text(&object["metadata"]["annotations"][a]) == "true");

@@ -35,7 +35,7 @@ pub trait AsyncAdmissionPlugin: Send + Sync {
     /// Returns `true` if the plugin must be called for the request.
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;
 
-    /// As [`AdmissionPlugin::admit`].
+    /// Runs the first pass, like [`AdmissionPlugin::admit`].
     ///
     /// # Errors
     /// The response to a request that is rejected.
@@ -48,7 +48,7 @@ pub trait AsyncAdmissionPlugin: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// As [`AdmissionPlugin::validate`].
+    /// Runs the second pass, like [`AdmissionPlugin::validate`].
     ///
     /// # Errors
     /// The response to a request that is rejected.

@@ -9,7 +9,7 @@ use crate::names::GroupResource;
 /// Reserves what writes use in the quotas of their namespace. It has to see the object after all plugins, and the changed
 /// quotas are committed together with the object: the registry does both, under a lock for each namespace.
 pub trait QuotaReserver: Send + Sync {
-    /// The resource of the quotas.
+    /// Returns the resource of the quotas.
     fn resource(&self) -> &GroupResource;
 
     /// Reserves what a write uses. Returns for each quota, in order, its new version, or None if it does not

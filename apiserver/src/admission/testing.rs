@@ -77,7 +77,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A create.
+    /// Creates a create request.
     pub fn new(group: &str, resource: &str, namespace: &str, object: Value) -> Request {
         Request {
             operation: Operation::Create,
@@ -113,7 +113,7 @@ impl Request {
         self
     }
 
-    /// The attributes, as plugins get them.
+    /// Returns the attributes that plugins get.
     pub fn attributes(&mut self) -> AdmissionAttributes<'_> {
         AdmissionAttributes {
             operation: self.operation,

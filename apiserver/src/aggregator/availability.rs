@@ -68,7 +68,7 @@ impl AvailabilityController {
         AvailabilityController { registry, apis: RemoteApis::default(), groups }
     }
 
-    /// Works until the future is dropped.
+    /// Reconciles until the future is dropped.
     pub fn run(self) -> BoxFuture<'static, ()> {
         self.registry.clone().run_reconciler(GroupResource::new(GROUP, PLURAL).to_string().into(), self)
     }

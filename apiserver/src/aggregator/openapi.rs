@@ -96,7 +96,7 @@ impl OpenApiController {
         OpenApiController { registry, apis: RemoteApis::default(), documents, asked, known }
     }
 
-    /// Works until the future is dropped.
+    /// Follows the documents until the future is dropped.
     pub fn run(mut self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let mut work = None;

@@ -99,7 +99,8 @@ impl Definition {
         definition
     }
 
-    /// A type of several group versions lists those of each document.
+    /// Merges the kinds of a type that several group versions have: it lists those of each
+    /// document.
     pub fn unite_kinds(&mut self, more: &[String]) {
         for kind in more {
             if !self.kinds.contains(kind) {
@@ -109,7 +110,7 @@ impl Definition {
     }
 }
 
-/// The members of an object, by name; the first [`MAX_MEMBERS`] of them.
+/// Returns the members of an object by name, at most the first [`MAX_MEMBERS`].
 fn members(text: &[u8]) -> Result<HashMap<Cow<'_, str>, &[u8]>, DecodeError> {
     let mut members = HashMap::new();
     for_each_member(text, |name, text| {

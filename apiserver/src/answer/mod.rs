@@ -54,8 +54,10 @@ pub struct Form {
 }
 
 impl Form {
+    /// Chooses the form of a response.
+    ///
     /// # Errors
-    /// 400 for an `includeObject` that means nothing, where it matters.
+    /// 400 for an invalid `includeObject`, where it matters.
     pub fn new(accept: Accept, query: &Query, now: Timestamp) -> Result<Form> {
         let include = match accept.transform {
             Transform::Table(_) => IncludeObject::parse(query.first("includeObject").unwrap_or(""))?,

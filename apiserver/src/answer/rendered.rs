@@ -232,7 +232,8 @@ mod tests {
     use crate::request::options::Query;
     use crate::resource_info::SharedResourceTable;
 
-    /// In every form, the chunks of a large list are the bytes of the list that is encoded at once.
+    /// Checks that, in every form, the chunks of a large list are the bytes of the list encoded at
+    /// once.
     #[tokio::test]
     async fn chunks_add_up_to_the_list_in_every_form() {
         let table = coracle_resources::built_in();

@@ -139,7 +139,8 @@ impl Definition {
         definition
     }
 
-    /// The same definition in another control plane, where it has a life of its own: what was made of its schemas is shared.
+    /// Copies the definition for another control plane, with a new lifetime; the processed schemas
+    /// are shared.
     ///
     /// - `converter`: makes the conversion by a webhook
     pub fn elsewhere(&self, converter: impl Fn(&Value) -> Conversion) -> Definition {

@@ -16,7 +16,7 @@ pub struct KnownDefinitions(Arc<Mutex<ByAddress>>);
 type ByAddress = HashMap<usize, (Weak<Stored>, Arc<Definition>)>;
 
 impl KnownDefinitions {
-    /// The definition that was read from this very object.
+    /// Returns the definition that was read from this object.
     pub(super) fn get(&self, object: &Arc<Stored>) -> Option<Arc<Definition>> {
         self.0.lock().get(&address(object)).map(|(_, definition)| definition.clone())
     }

@@ -71,7 +71,7 @@ fn kind_names(names: &Names) -> impl Iterator<Item = &str> {
     [names.kind.as_str(), names.list_kind.as_str()].into_iter().filter(|name| !name.is_empty())
 }
 
-/// The status of a definition beside others.
+/// Returns the next status of a definition, given the names that other definitions have taken.
 fn next(definition: &Definition, taken: &Taken, now: &str) -> Value {
     let (wanted, had) = (&definition.names, &definition.accepted);
     // The last of several conflicts counts.
@@ -124,7 +124,7 @@ fn next(definition: &Definition, taken: &Taken, now: &str) -> Value {
 /// Reason and message of a conflict.
 type Conflict = Option<(&'static str, String)>;
 
-/// The wanted name, or where others have it the one that it had.
+/// Returns the wanted name; if another definition has it, the former one.
 fn accept(
     wanted: &str,
     had: &str,
@@ -192,7 +192,7 @@ mod tests {
         Definition::read(&object, |_| unreachable!("no webhook"), created, created, None)
     }
 
-    /// `name type=status reason message` of each condition.
+    /// Formats each condition as `name type=status reason message`.
     fn conditions(planned: &[(String, Value)]) -> Vec<String> {
         let condition = |name: &str, condition: &Value| {
             let text = |member: &str| condition[member].as_str().unwrap_or("?").to_owned();

@@ -41,6 +41,8 @@ pub(super) struct WebhookConverter {
 }
 
 impl WebhookConverter {
+    /// Creates the converter of a definition.
+    ///
     /// - `webhook`: `spec.conversion.webhook`.
     pub fn new(registry: Weak<Registry>, webhook: &Value) -> WebhookConverter {
         let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 
-/// A response without a body.
+/// Creates a response without a body.
 pub(super) fn respond_empty(status: StatusCode) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = status;

@@ -114,7 +114,7 @@ fn add_names(document: &mut Value, resource: &ResourceInfo) {
     }
 }
 
-/// The aggregated form of `/api` and `/apis`.
+/// Builds the aggregated form of `/api` and `/apis`.
 pub(super) fn aggregated(groups: &[Group]) -> Value {
     let items: Vec<Value> = groups
         .iter()

@@ -276,6 +276,8 @@ impl Aggregated {
 }
 
 impl NegotiatedForm {
+    /// Negotiates the form of a discovery response.
+    ///
     /// - `aggregated`: the path has an aggregated form;
     /// - `routed`: a router checks the media types before the handler.
     fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<NegotiatedForm> {

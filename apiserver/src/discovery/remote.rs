@@ -19,7 +19,7 @@ pub(super) fn add_groups(list: &mut Value, remote: &[RemoteVersion]) {
     }
 }
 
-/// The APIGroup of a group that only other servers serve.
+/// Returns the APIGroup of a group that only other servers serve.
 pub(super) fn group(name: &str, remote: &[RemoteVersion]) -> Option<Value> {
     let mut list = json!({"groups": []});
     add_groups(&mut list, &remote.iter().filter(|v| v.group == name).cloned().collect::<Vec<_>>());
@@ -45,7 +45,7 @@ fn group_version(version: &RemoteVersion) -> Value {
     json!({"groupVersion": format!("{}/{}", version.group, version.version), "version": version.version})
 }
 
-/// A version that this server serves too is not listed twice.
+/// Adds a version, unless this server serves it too and has listed it.
 fn push_once(list: &mut Value, entry: Value, name: &str) {
     if let Some(list) = list.as_array_mut()
         && !list.iter().any(|known| known[name] == entry[name])
@@ -94,7 +94,8 @@ fn version_discovery(version: &RemoteVersion) -> Value {
     json!({"version": version.version, "freshness": "Current", "resources": resources})
 }
 
-/// The kind as the other server's list names it: without a group and version where they are those of the list.
+/// Returns the kind as the other server's list names it: without group and version if they are
+/// those of the list.
 fn response_kind(resource: &RemoteResource) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
 }

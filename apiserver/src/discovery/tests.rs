@@ -46,7 +46,7 @@ fn documents_match_the_real_servers() {
     }
 }
 
-/// The response of a path: status and media type, or the error.
+/// Checks the response of each path: status and media type, or the error.
 #[test]
 fn paths_methods_and_media_types() {
     let discovery = discovery();
@@ -151,7 +151,7 @@ fn index_version_and_group_documents_are_served() {
     }
 }
 
-/// The bytes of a real server.
+/// Compares with the bytes of a real server.
 #[test]
 fn formats_of_a_document() {
     let discovery = discovery();
@@ -212,7 +212,7 @@ fn a_matching_etag_gives_304() {
     }
 }
 
-/// A custom resource in some versions.
+/// Creates a custom resource in some versions.
 pub(super) fn widgets(versions: &[&str]) -> Vec<ResourceInfo> {
     let kind = CustomKind {
         short_names: vec!["wd".to_owned()],

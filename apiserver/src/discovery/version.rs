@@ -55,7 +55,7 @@ const PLATFORM: &str = if cfg!(all(target_os = "macos", target_arch = "aarch64")
     "linux/amd64"
 };
 
-/// The labels of the metric `kubernetes_build_info`.
+/// Returns the labels of the metric `kubernetes_build_info`.
 pub fn build_info() -> [(&'static str, &'static str); 9] {
     let value = |name: &str| FIELDS.iter().find(|field| field.name == name).map_or("", |field| field.value);
     [
@@ -72,7 +72,7 @@ pub fn build_info() -> [(&'static str, &'static str); 9] {
     .map(|(label, name)| (label, value(name)))
 }
 
-/// The body of `/version`, always indented.
+/// Returns the body of `/version`, always indented.
 pub(super) fn body() -> String {
     let members: Vec<String> =
         FIELDS.iter().map(|field| format!("  \"{}\": {}", field.name, Value::from(field.value))).collect();

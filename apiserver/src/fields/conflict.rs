@@ -36,7 +36,7 @@ impl Conflict {
     }
 }
 
-/// The 409 of an apply.
+/// Creates the 409 of an apply.
 pub fn error(conflicts: &[Conflict]) -> Error {
     let mut managers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for conflict in conflicts {

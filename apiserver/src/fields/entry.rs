@@ -53,6 +53,8 @@ impl Entry {
         (self.operation, self.manager.clone(), self.subresource.clone(), version)
     }
 
+    /// Reads an entry of `managedFields`.
+    ///
     /// # Errors
     /// The text of the malformed part.
     fn read(entry: &Value, index: usize) -> Result<Entry, String> {
@@ -105,7 +107,7 @@ impl Entry {
         entry
     }
 
-    /// The order of entries in an object.
+    /// Compares entries by their order in an object.
     pub fn order(&self, other: &Entry) -> Ordering {
         self.operation
             .cmp(&other.operation)
@@ -141,7 +143,7 @@ pub fn parse(list: &Value) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// The list as objects have it, sorted; null if it is empty.
+/// Returns the list as objects have it, sorted; null if it is empty.
 pub fn write(mut entries: Vec<Entry>) -> Value {
     if entries.is_empty() {
         return Value::Null;

@@ -50,7 +50,8 @@ fn remove_values(place: Position<'_>, value: &Value, fields: &FieldPathSet) -> V
     }
 }
 
-/// The position of a member inside of a position of this shape.
+/// Returns the position of a member inside of a position of this shape; None if it has no such
+/// member.
 fn member_of<'s>(place: Position<'s>, shape: &Shape<'s>, name: &str) -> Option<Position<'s>> {
     let field_type = match shape {
         Shape::Struct(known) => FieldType::Member(known.field(name)?),
@@ -61,8 +62,8 @@ fn member_of<'s>(place: Position<'s>, shape: &Shape<'s>, name: &str) -> Option<P
     Some(place.inner(field_type))
 }
 
-/// The set in which also those members of structs are members that have some: who owns something in a struct owns the
-/// struct, as far as removing goes.
+/// Adds the structs that contain named fields: an owner of something in a struct owns the struct,
+/// for the purpose of removal.
 pub fn with_named_fields(fields: &FieldPathSet, kind: &TypeRef) -> FieldPathSet {
     name_fields(Position::whole(kind), fields)
 }

@@ -52,7 +52,7 @@ pub enum Unconvertible {
 }
 
 impl Unconvertible {
-    /// The error with what failed by it.
+    /// Adds what failed to the error.
     #[must_use]
     pub fn of(self, what: &str) -> Unconvertible {
         match self {
@@ -73,22 +73,22 @@ impl std::fmt::Display for Unconvertible {
 }
 
 impl<'a> Versions<'a> {
-    /// The versions of a kind.
+    /// Creates the versions of a kind.
     pub fn of(info: &'a ResourceInfo) -> Versions<'a> {
         Versions { info, remote: Mutex::default() }
     }
 
-    /// The kind in the version of the request.
+    /// Returns the kind in the version of the request.
     pub fn info(&self) -> &'a ResourceInfo {
         self.info
     }
 
-    /// The type in a version.
+    /// Returns the type in a version.
     pub fn type_of(&self, version: &str) -> Option<&'a TypeRef> {
         self.info.versions.iter().find(|(known, _)| known == version).map(|(_, type_ref)| type_ref)
     }
 
-    /// An object in a version, with its type there.
+    /// Converts an object to a version; returns it with its type in that version.
     ///
     /// # Errors
     /// [`Unconvertible`].
@@ -137,8 +137,8 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Does work that may need conversions. It does the needed conversions, and then the work
-    /// again, until nothing is missing.
+    /// Runs work that may need conversions: does the needed conversions and repeats the work until
+    /// nothing is missing.
     ///
     /// # Errors
     /// The errors of the work.

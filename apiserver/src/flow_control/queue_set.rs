@@ -35,7 +35,7 @@ impl Rejection {
     /// All of them.
     pub const ALL: [Rejection; 3] = [Rejection::ConcurrencyLimit, Rejection::QueueFull, Rejection::TimeOut];
 
-    /// The value of the label `reason`.
+    /// Returns the value of the label `reason`.
     pub fn reason(self) -> &'static str {
         match self {
             Rejection::ConcurrencyLimit => "concurrency-limit",
@@ -84,7 +84,7 @@ impl Drop for Seat {
 }
 
 impl QueueSet {
-    /// A queue set that belongs to no priority level.
+    /// Creates a queue set without a priority level.
     pub fn with(limits: QueueLimits) -> Arc<QueueSet> {
         let queue_set = Arc::new(QueueSet::default());
         queue_set.set_limits(limits);
@@ -100,7 +100,7 @@ impl QueueSet {
         }
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> QueueLimits {
         self.lock().limits
     }
@@ -121,7 +121,7 @@ impl QueueSet {
         }
     }
 
-    /// A seat if one is free, or the position in the queue.
+    /// Takes a seat if one is free; otherwise returns the position in the queue.
     fn try_acquire(
         self: &Arc<QueueSet>,
         flow: &str,
@@ -320,7 +320,7 @@ mod tests {
         assert!(waiting.now_or_never().is_some());
     }
 
-    /// However many acquire, wait, are cancelled and end.
+    /// Checks any mix of acquiring, waiting, cancellation and completion.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_seat_is_lost_or_taken_twice() {
         let queue_set = QueueSet::with(QueueLimits { seats: 3, waiting_per_flow: 1000, waiting: 10_000 });

@@ -7,7 +7,7 @@ use coracle_cel::{DeclField, DeclKind, DeclType, ListSemantics, escape};
 
 use crate::schema::{StructId, Type, TypeRef, schema};
 
-/// The declared type of an object.
+/// Returns the declared type of an object.
 pub fn object_type(type_ref: &TypeRef) -> Option<DeclType> {
     match type_ref {
         TypeRef::Struct(id) => Some(of_struct(*id, &mut Vec::new())),
@@ -15,7 +15,8 @@ pub fn object_type(type_ref: &TypeRef) -> Option<DeclType> {
     }
 }
 
-/// `around` are the structs that it is within: one that is within itself has any type there.
+/// Returns the declared type of a struct. `around` are the structs that contain it: a struct within
+/// itself has the type "any" there.
 fn of_struct(id: StructId, around: &mut Vec<StructId>) -> DeclType {
     let table = schema();
     let of = table.get(id);

@@ -75,7 +75,8 @@ impl Registry {
         .await
     }
 
-    /// The object that an apply makes of a live one, both in the version of the request.
+    /// Applies a configuration to a live object, both in the version of the request, and returns
+    /// the result.
     fn apply_to(
         &self,
         versions: &Versions<'_>,
@@ -105,7 +106,7 @@ impl Registry {
     }
 }
 
-/// The merged object as one of its kind, with defaults.
+/// Decodes the merged object as one of its kind, with defaults.
 fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<Value> {
     let strategy = &info.behavior.strategy;
     let mut object = match &info.type_ref {
@@ -125,7 +126,7 @@ fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<V
     }
 }
 
-/// The object that an apply has merged, as one of a built-in type.
+/// Decodes the merged object as one of a built-in type.
 pub(super) fn decode_struct(id: StructId, mut merged: Value, configuration: &Value) -> Result<Value> {
     let restored = unstructured::restore_object(&mut merged, id);
     let decoded = restored.and_then(|()| json::normalize(&merged, id).map_err(|error| error.to_string()));

@@ -55,7 +55,7 @@ pub struct Origin<'a> {
 }
 
 impl Origin<'static> {
-    /// A write of the server on its own account.
+    /// Creates the origin of a write that the server makes itself.
     pub(in crate::registry) fn server(verb: Verb) -> Origin<'static> {
         Origin { user: "system:apiserver", user_agent: "", verb, subresource: "" }
     }

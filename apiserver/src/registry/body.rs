@@ -19,6 +19,8 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
+    /// Decodes the body as an object of the expected kind.
+    ///
     /// # Errors
     /// 400 for a malformed body or one of another kind, and for unknown fields under `Strict`.
     pub fn decode(
@@ -57,7 +59,7 @@ impl RequestBody {
         Ok(body.value)
     }
 
-    /// The object of a resource.
+    /// Decodes the body as an object of a resource.
     ///
     /// # Errors
     /// As [`RequestBody::decode`].
@@ -83,8 +85,10 @@ impl RequestBody {
         })
     }
 
+    /// Decodes options.
+    ///
     /// # Errors
-    /// 400 for what are no such options.
+    /// 400 if they are invalid.
     pub fn decode_options(&self, kind: &str) -> Result<Value> {
         body::decode_options(self.format, &self.bytes, kind)
     }

@@ -21,13 +21,13 @@ const ATTEMPTS: usize = 20;
 
 /// The strategy for objects that a server writes on its own account.
 pub trait BootstrapStrategy: Sync {
-    /// The manager of the fields of a new object of an API group.
+    /// Returns the manager of the fields of a new object of an API group.
     fn field_manager(&self, _group: &str) -> &'static str {
         "kube-apiserver"
     }
 
-    /// The object without the fields that have no manager, because the server or a controller
-    /// decides them.
+    /// Returns the object without the fields that have no manager because the server or a
+    /// controller decides them.
     fn managed(&self, object: &Value) -> Value {
         object.clone()
     }
@@ -112,7 +112,7 @@ impl Registry {
         }
     }
 
-    /// The resource of an object's kind.
+    /// Returns the resource of the kind of an object.
     fn served(&self, object: &Value) -> Result<Arc<ResourceInfo>> {
         let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or("");
         let group = GroupVersion::parse(text("apiVersion")).map(|v| v.group).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Registry {
             .ok_or_else(|| Error::Internal(format!("{kind} is not served")))
     }
 
-    /// The write that creates or reconciles an object, if it needs one.
+    /// Returns the write that creates or reconciles an object, if it needs one.
     fn reconciled(
         &self,
         object: Value,
@@ -147,7 +147,7 @@ impl Registry {
         Ok(Some(Write::put(key, expect, stored_bytes(info, object))))
     }
 
-    /// A new object, with the metadata that the server gives it.
+    /// Completes a new object with the metadata that the server sets.
     fn created(
         &self,
         mut object: Value,

@@ -241,7 +241,8 @@ impl Registry {
         Err(Error::modified(&info.group_resource, last.name()))
     }
 
-    /// The response to a completed deletion: the last state of the object, for the kinds that return it.
+    /// Builds the response to a completed deletion: the last state of the object, for the kinds
+    /// that return it.
     fn deletion_payload(&self, info: &ResourceInfo, object: &Value, last: impl FnOnce() -> Value) -> Payload {
         if info.behavior.deletion.returns_deleted_object {
             return self.object_payload(info, info.from_internal(last()));
@@ -343,14 +344,14 @@ pub fn check_preconditions(info: &ResourceInfo, object: &Value, options: &Delete
     Ok(())
 }
 
-/// The last state of a deleted object, with the revision of its deletion.
+/// Returns the last state of a deleted object, with the revision of its deletion.
 fn with_resource_version(object: &Value, revision: Revision) -> Value {
     let mut object = object.clone();
     object.set_meta("resourceVersion", revision.to_string());
     object
 }
 
-/// The Status of a deletion that is done.
+/// Builds the Status of a completed deletion.
 fn success(resource: &GroupResource, object: &Value) -> Value {
     let mut details = json!({"name": object.name(), "kind": resource.resource, "uid": object.uid()});
     if !resource.group.is_empty() {

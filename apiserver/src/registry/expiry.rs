@@ -90,7 +90,8 @@ struct Ages {
 }
 
 impl Ages {
-    /// `wall` and `now` are the same moment: objects are dated by the time, and age by [`Clock::monotonic`], which cannot be set.
+    /// Records the ages of existing objects. `wall` and `now` are the same moment: objects are
+    /// dated by the time, and age by [`Clock::monotonic`], which cannot be set.
     ///
     /// [`Clock::monotonic`]: coracle_clock::Clock::monotonic
     fn new(ttl: Duration, objects: &BucketSnapshot<ObjectIndex>, wall: Timestamp, now: Duration) -> Ages {
@@ -150,7 +151,7 @@ impl Ages {
     }
 }
 
-/// The newest of the times that the server stamps into an object when it is written.
+/// Returns the newest of the times that the server records in an object when it writes it.
 fn last_write(object: &Value) -> Option<Timestamp> {
     let created = object.meta("creationTimestamp");
     let managed = object.meta("managedFields").and_then(Value::as_array);

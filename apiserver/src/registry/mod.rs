@@ -145,7 +145,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The plain success of an endpoint that has no object to show.
+    /// Returns plain success, for an endpoint that has no object to return.
     pub fn success(code: u16) -> Outcome {
         let status =
             json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
@@ -165,7 +165,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The key of the object of that name.
+    /// Returns the key of the object with this name.
     pub fn key_of(&self, name: &str) -> Key {
         Key::new(self.info.storage.bucket.clone(), self.info.storage_name(&self.namespace, name))
     }
@@ -189,7 +189,7 @@ pub struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// The request, as history describes the author of a write.
+    /// Returns the origin of the request, as recorded for the author of a write.
     pub fn origin(&self) -> Origin<'a> {
         let Caller { user, user_agent, verb, subresource, .. } = *self;
         Origin { user: &user.name, user_agent, verb, subresource }
@@ -221,7 +221,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The least that a registry needs. Nothing is admitted or rejected, and nothing counted.
+    /// Creates the minimal configuration of a registry: without admission, rejection and metrics.
     pub fn new(
         store: Store<ObjectIndex>,
         resources: Arc<SharedResourceTable>,
@@ -244,7 +244,7 @@ impl Config {
 }
 
 impl Registry {
-    /// A registry of these parts.
+    /// Creates a registry.
     pub fn new(config: Config) -> Registry {
         let Config { store, resources, clock, authorizer, features, chain, .. } = config;
         Registry {
@@ -264,7 +264,7 @@ impl Registry {
         }
     }
 
-    /// The source of UIDs, names and addresses.
+    /// Returns the source of UIDs, names and addresses.
     pub fn identities(&self) -> &Identities {
         &self.identities
     }
@@ -274,7 +274,7 @@ impl Registry {
         &self.conversion_metrics
     }
 
-    /// The clients of webhooks and aggregated API servers.
+    /// Returns the clients of webhooks and aggregated API servers.
     pub fn webhook_clients(&self) -> &Arc<ClientManager> {
         &self.webhook_clients
     }
@@ -308,17 +308,17 @@ impl Registry {
         self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
     }
 
-    /// The feature gates.
+    /// Returns the feature gates.
     pub fn features(&self) -> &FeatureGates {
         &self.features
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -341,11 +341,11 @@ impl Registry {
     }
 }
 
-/// The object that a stored version's bytes say, normalised as if it had come in a request.
+/// Parses the bytes of a stored version, normalized as if they had come in a request.
 ///
 /// # Errors
-/// [`Error::Internal`](crate::Error::Internal) if they say none, which is logged. Such an object is never taken for an
-/// empty one: that would free what it holds, and void what it forbids.
+/// [`Error::Internal`](crate::Error::Internal) if they do not parse, which is logged. Such an
+/// object is never treated as empty: that would free what it holds, and lift what it forbids.
 pub fn parse(stored: &Stored) -> Result<Value> {
     let mut object = json::parse_own(&stored.bytes).map_err(|error| {
         let (bucket, name) = (stored.key.bucket(), stored.key.name());

@@ -10,7 +10,8 @@ use super::{ObjectIndex, Registry};
 
 /// Keeps something in accordance with the objects of a bucket.
 pub trait Reconcile: Send + 'static {
-    /// Does what the objects, as they are now, make necessary. Returns when to do so again should none of them change, if at all.
+    /// Reconciles the objects in their current state. Returns the delay until the next run should
+    /// none of them change; None for no further run.
     fn reconcile(&mut self) -> impl Future<Output = Option<Delay>> + Send;
 }
 

@@ -24,7 +24,7 @@ use crate::strategy::{ScalePaths, ScaleStrategy, Strategy};
 use crate::{Error, Result};
 
 impl Registry {
-    /// The scale of an object, not older than a resourceVersion.
+    /// Returns the scale of an object, not older than a resourceVersion.
     ///
     /// # Errors
     /// 404, and those of reading at a revision.
@@ -137,7 +137,7 @@ impl Registry {
         .await
     }
 
-    /// A scale that was written as a whole.
+    /// Applies a complete new scale.
     fn updated(
         &self,
         target: &Target,
@@ -237,7 +237,8 @@ struct Rescaled {
 /// The subresource through which its managers write.
 const SCALE: &str = "scale";
 
-/// A patch that names another uid means the scale of another object. Unlike for a PUT it is not the store that says so.
+/// Rejects a patch that names another uid: it means the scale of another object. For a PUT, the
+/// store checks this.
 fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
     if new.uid().is_empty() || new.uid() == uid {
         return Ok(());
@@ -271,7 +272,7 @@ fn missing_replicas<'i>(info: &'i ResourceInfo, scale: &Value) -> Option<&'i Sca
     info.behavior.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
 }
 
-/// The scale of a workload, or of a custom resource.
+/// Returns the scale of a workload, or of a custom resource.
 fn scale_of(info: &ResourceInfo, object: &Value) -> Result<Value> {
     let Some(paths) = &info.behavior.scale else {
         let selector = selector_text(object.pointer("/spec/selector"));
@@ -304,7 +305,8 @@ fn scale(object: &Value, wanted: i64, present: i64, selector: &str) -> Value {
     scale
 }
 
-/// A label selector (or the plain map of a ReplicationController) in its string form, sorted by key.
+/// Formats a label selector (or the plain map of a ReplicationController) in its string form,
+/// sorted by key.
 fn selector_text(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     let root = Field::root(selector);

@@ -13,7 +13,8 @@ use crate::registry::Registry;
 /// The path of a backup of all objects.
 pub const BACKUP_PATH: &str = "/coracle/backup";
 
-/// The backup of the newest revision. A client may take longer for it than for other responses, but must go on reading.
+/// Responds with a backup of the newest revision. A client may take longer for it than for other
+/// responses, but must keep reading.
 pub fn backup(registry: &Registry) -> Response<Body> {
     let snapshot = registry.store.snapshot();
     let bytes = usize::try_from(snapshot.bytes()).unwrap_or(usize::MAX);

@@ -42,7 +42,7 @@ pub struct CompletedRequest<'a> {
 }
 
 impl<'a> CompletedRequest<'a> {
-    /// The request of a context.
+    /// Creates the request from its context.
     pub(super) fn new(
         context: &'a RequestContext,
         code: u16,

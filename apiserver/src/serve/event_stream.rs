@@ -54,7 +54,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The stream of a watch.
+    /// Creates the stream of a watch.
     ///
     /// - `remote`: for a client on a socket, the place among its watches, and what counts the deliveries.
     /// - `beginning`: the work that ends when the client has what was there at the beginning.
@@ -84,7 +84,8 @@ impl EventStream {
         }
     }
 
-    /// The chunks, until the watch is over or the server closes. A chunk that is followed by the question for the next one has reached the connection.
+    /// Returns the chunks, until the watch or the server ends. When the next chunk is polled for,
+    /// the previous one has reached the connection.
     pub fn chunks(self, mut closing: Receiver<bool>) -> impl Stream<Item = Bytes> + Send {
         let closed = poll_when_woken(async move { drop(closing.wait_for(|closing| *closing).await) });
         stream::unfold((self, closed), async |(mut stream, mut closed)| {
@@ -124,7 +125,8 @@ impl EventStream {
         Some(())
     }
 
-    /// The next changes. Once the watch waits for events, those are work until it has handled them.
+    /// Waits for the next changes. Once the watch waits for events, those count as work until it
+    /// has handled them.
     async fn next_changes(&mut self) -> Option<Vec<Notice>> {
         let mut next = pin!(self.watch.next());
         if let Poll::Ready(changes) = poll!(next.as_mut()) {
@@ -160,7 +162,8 @@ impl EventStream {
     }
 }
 
-/// The time that events wait for others, by the number of watches of the kind.
+/// Returns the time that events wait for others, which grows with the number of watches of the
+/// kind.
 fn batch_delay(watches: usize) -> Duration {
     let watches = u32::try_from(watches).unwrap_or(u32::MAX);
     BATCH_DELAY.saturating_mul(1 + watches / WATCHES_PER_STEP).min(MAX_BATCH_DELAY)

@@ -188,7 +188,7 @@ impl<B> ReceivedRequest<B> {
 }
 
 impl RequestContext {
-    /// The name of the user, after impersonation; empty as long as the user is not known.
+    /// Returns the name of the user, after impersonation; empty until the user is known.
     pub fn user_name(&self) -> &str {
         self.impersonated.get().or(self.user.get()).map_or("", |user| &user.name)
     }

@@ -13,7 +13,7 @@ impl GoawayChance {
     /// The highest chance: once in 50 requests.
     pub const MAX: f64 = 0.02;
 
-    /// A chance from 0, which is never, to [`GoawayChance::MAX`]; None for any other.
+    /// Creates a chance from 0 (never) to [`GoawayChance::MAX`]; None for other values.
     pub fn new(chance: f64) -> Option<GoawayChance> {
         (0.0..=GoawayChance::MAX).contains(&chance).then_some(GoawayChance(chance))
     }
@@ -26,7 +26,7 @@ impl GoawayChance {
     }
 }
 
-/// A random number from 0 to below 1.
+/// Returns a random number from 0 to below 1.
 pub(super) fn random() -> f64 {
     // Of a version 4 UUID the first 48 bits are random.
     let (bits, _) = uuid::Uuid::new_v4().as_u64_pair();

@@ -35,7 +35,7 @@ pub struct Lingering<S> {
 }
 
 impl<S> Lingering<S> {
-    /// A stream that lingers for so long at most, if its connection does.
+    /// Creates a stream that lingers for at most `linger`, while its connection lingers.
     pub fn new(stream: S, linger: Duration, connection: Arc<Connection>) -> Lingering<S> {
         Lingering { stream, linger, connection, dropped: 0, deadline: None }
     }

@@ -14,7 +14,7 @@ pub trait Observer {
         Poll::Ready(())
     }
 
-    /// Called after bytes were read.
+    /// Handles bytes that were read.
     ///
     /// # Errors
     /// An error ends the connection.
@@ -22,10 +22,10 @@ pub trait Observer {
         Ok(())
     }
 
-    /// Called if there is nothing to read.
+    /// Handles a read that found no bytes.
     fn waits(&mut self) {}
 
-    /// Called once everything written has left the process.
+    /// Handles the moment when everything written has left the process.
     fn flushed(&mut self) {}
 }
 
@@ -36,7 +36,7 @@ pub struct Observed<S, O> {
 }
 
 impl<S, O: Observer> Observed<S, O> {
-    /// A connection with an observer.
+    /// Creates a connection with an observer.
     pub fn new(stream: S, observer: O) -> Observed<S, O> {
         Observed { stream, observer }
     }

@@ -112,7 +112,7 @@ impl DeliveryWindow {
 }
 
 impl Clients {
-    /// The clients of a store.
+    /// Creates the clients of a store.
     ///
     /// - `first_event`: the revision of the first event in a bucket after another revision.
     pub fn new(first_event: impl Fn(&str, Revision) -> Option<Revision> + Send + Sync + 'static) -> Clients {
@@ -123,7 +123,8 @@ impl Clients {
         }
     }
 
-    /// The client that makes a request: a program of a user on a machine, whatever its connections.
+    /// Returns the client that makes a request: one program of a user on a machine, with any number
+    /// of connections.
     pub fn of_request(&self, user: &str, user_agent: &str, remote: IpAddr) -> Arc<Client> {
         let identity = self.identities.hash_one((user, user_agent, remote));
         let mut clients = self.by_identity.lock();
@@ -143,7 +144,7 @@ impl Clients {
 }
 
 impl Client {
-    /// A place for one more watch.
+    /// Adds a place for one more watch.
     pub fn join(self: &Arc<Client>, position: Position) -> Place {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.lock().bucket_mut(&position.bucket).places += 1;
@@ -226,7 +227,8 @@ impl Place {
         Ok(DeliveryWindow { first, next: next.into_iter().chain(woken).min() })
     }
 
-    /// The earliest event of the watches that have been woken, but have not looked at it yet. It may be none that their clients selected.
+    /// Returns the earliest event of the watches that were woken but have not handled it yet. Their
+    /// clients may not have selected it.
     fn first_of_woken(&self, watches: &mut Watches) -> Option<Revision> {
         let others: Vec<&BucketWatches> =
             watches.others(&self.position.bucket).map(|other| &*other).collect();
@@ -292,7 +294,7 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// Watches of buckets that have no events but those of their tickets.
+    /// Joins watches of buckets that have no events except those of their tickets.
     fn places_in<const N: usize>(buckets: [&str; N]) -> [Place; N] {
         let client = Clients::new(|_, _| None).of_request("alice", "kubectl", LOCAL);
         buckets.map(|bucket| client.join(Position::new(bucket.into(), Revision::ZERO)))
@@ -303,7 +305,7 @@ mod tests {
         places_in(names.each_ref().map(String::as_str))
     }
 
-    /// The last of some revisions that a watch may hand out now; None if it has to wait.
+    /// Returns the last of some revisions that a watch may deliver now; None if it must wait.
     fn last_of(place: &mut Place, revisions: impl Iterator<Item = u64>) -> Option<u64> {
         let window = place.delivery_window().now_or_never()?;
         revisions.take_while(|revision| window.includes(Revision(*revision))).last()

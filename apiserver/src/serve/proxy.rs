@@ -201,7 +201,8 @@ fn unavailable(text: &str) -> Response<Body> {
     respond::plain(503, "text/plain; charset=utf-8", format!("{text}\n").into())
 }
 
-/// The headers that are passed on. A client cannot name a user by headers, and an impersonation has taken place already.
+/// Returns the headers that are passed on. A client cannot name a user by headers, and
+/// impersonation has taken place already.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let names_a_user = |name: &str| name.starts_with("x-remote-") || name.starts_with("impersonate-");
     // Those that the sender names are between two neighbours, too.
@@ -226,7 +227,8 @@ fn upgrade_of(parts: &Parts) -> Option<OnUpgrade> {
     upgrade.filter(|_| asks && parts.headers.contains_key(header::UPGRADE))
 }
 
-/// The headers of a handshake, as the client sent them. The other server does not see the client's token.
+/// Copies the headers of a handshake as the client sent them. The other server does not see the
+/// client's token.
 fn ask_for_upgrade(headers: &mut HeaderMap, asked: &HeaderMap) {
     keep_upgrade(headers, asked);
     if headers.remove(header::SEC_WEBSOCKET_PROTOCOL).is_some()

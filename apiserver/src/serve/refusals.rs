@@ -50,7 +50,7 @@ pub struct Refusal {
 pub struct Refusals(Mutex<VecDeque<Refusal>>);
 
 impl Refusal {
-    /// The refusal of a request for a resource.
+    /// Creates the refusal of a request for a resource.
     ///
     /// - `(time, revision)`: the time, and the newest revision of the store then
     pub fn new(

@@ -74,7 +74,7 @@ impl Call<'_> {
         Ok(Route { info, subresource })
     }
 
-    /// The verb, if the path has it.
+    /// Returns the verb, if the path supports it.
     pub(super) fn verb(&self, route: &Route) -> Result<Verb> {
         if route.info.is_custom() {
             return self.custom_verb(route);
@@ -110,8 +110,8 @@ impl Call<'_> {
         if known { Ok(verb) } else { Err(Error::MethodNotAllowed) }
     }
 
-    /// The route of a custom resource. Its paths have no router: a wrong scope is 404 "page not
-    /// found", and segments after the subresource do not matter.
+    /// Returns the route of a custom resource. Its paths have no router: a wrong scope is 404 "page
+    /// not found", and segments after the subresource are ignored.
     ///
     /// Source: `crdHandler` of apiextensions-apiserver.
     fn custom_route(&self, info: Arc<ResourceInfo>) -> Result<Route> {
@@ -134,7 +134,7 @@ impl Call<'_> {
         Ok(Route { info, subresource })
     }
 
-    /// The verb on a custom resource, whatever the method was that led to it.
+    /// Returns the verb on a custom resource, independent of the method.
     fn custom_verb(&self, route: &Route) -> Result<Verb> {
         let request = self.request;
         let verb = match request.verb {

@@ -88,7 +88,7 @@ pub async fn respond(
     call.answer().await
 }
 
-/// The aggregated API that a path belongs to.
+/// Finds the aggregated API that serves a path.
 fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, usize)>> {
     let resources = shared.registry.resources.load();
     shared.remote_apis.find(path, &resources, &*shared.registry)
@@ -117,7 +117,8 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
     }
 }
 
-/// The error of a path that does not exist: below a built-in group it is a Status, elsewhere plain text.
+/// Creates the error for a path that does not exist: below a built-in group it is a Status,
+/// elsewhere plain text.
 fn not_found(shared: &Shared, path: &str) -> Error {
     let mut segments = path.split('/').skip(1);
     let group = match (segments.next(), segments.next()) {

@@ -33,7 +33,7 @@ pub async fn respond<B: Incoming>(api: &Api, mut request: Request<B>) -> Result<
     stack(below.as_ref().unwrap_or(api)).oneshot(request).await
 }
 
-/// The service that responds to one request of a client.
+/// Builds the service that responds to one request of a client.
 fn stack<'a, B: Incoming + 'a>(
     api: &'a Api,
 ) -> impl Service<Request<B>, Response = Response<Body>, Error = Infallible, Future: Send> + Send {

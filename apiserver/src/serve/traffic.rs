@@ -102,17 +102,17 @@ impl Traffic {
         self.requests.lock().user_agents.iter().any(|user_agent| is_wanted(user_agent))
     }
 
-    /// The number of times that a client on a socket got events of a watch.
+    /// Returns the number of times that events of a watch were delivered to a client on a socket.
     pub fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::SeqCst)
     }
 
-    /// The requests that were refused lately.
+    /// Returns the requests that were refused recently.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Notes that a client on a socket gets events.
+    /// Counts a delivery of events to a client on a socket.
     pub fn deliver(&self) {
         self.delivered.fetch_add(1, Ordering::SeqCst);
     }
@@ -139,7 +139,7 @@ impl Traffic {
 }
 
 impl RequestUnderWay {
-    /// Notes that the request succeeded.
+    /// Records that the request succeeded.
     pub(super) fn succeeded(&mut self) {
         self.has_succeeded = true;
         let is_write = self.context.resource().is_some_and(|request| request.verb.has_body());
@@ -150,7 +150,7 @@ impl RequestUnderWay {
 }
 
 impl RequestUnderWay {
-    /// Notes that the request was refused, if it would have changed a resource.
+    /// Records that the request was refused, if it would have changed a resource.
     ///
     /// - `at`: the time of the response, and the newest revision of the store
     /// - `is_own`: whether the client is a part of the control plane
@@ -172,7 +172,7 @@ impl RequestUnderWay {
 }
 
 impl Observation {
-    /// The writes since the first observation that lasts, by writer, most first.
+    /// Returns the writes since the first observation that is still active, by writer, most first.
     pub fn writes(&self) -> Vec<(Writer, u64)> {
         let mut writes: Vec<_> = self.0.writes.lock().clone().into_iter().collect();
         writes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -62,7 +62,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// The far ends of a tunnel's two connections.
+    /// Opens a tunnel; returns the far ends of its two connections.
     fn open() -> (DuplexStream, DuplexStream, JoinHandle<io::Result<()>>) {
         let (client, near) = duplex(64);
         let (server, far) = duplex(64);

@@ -24,7 +24,7 @@ struct Upgrade {
     closing: watch::Receiver<bool>,
 }
 
-/// The response that switches protocols.
+/// Creates the response that switches protocols.
 ///
 /// - `headers`: those of the response
 /// - `closing`: turns true when the server shuts down

@@ -377,7 +377,8 @@ impl Call<'_> {
     }
 }
 
-/// The path after the subresource of a built-in resource of the core group: of `/api/v1/namespaces/NS/pods/NAME/proxy/a/b` it is `/a/b`.
+/// Returns the path after the subresource of a built-in resource of the core group: `/a/b` for
+/// `/api/v1/namespaces/NS/pods/NAME/proxy/a/b`.
 fn path_after_subresource(path: &str, in_namespace: bool) -> &str {
     let before = if in_namespace { 7 } else { 5 };
     path.match_indices('/').nth(before).map_or("", |(index, _)| &path[index..])

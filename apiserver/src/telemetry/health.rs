@@ -77,7 +77,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// The two checks of every server.
+    /// Creates the two checks of every server.
     pub fn new() -> Health {
         let mut health = Health { checks: Vec::new() };
         health.check("ping", Endpoint::ALL, || Ok(()));
@@ -120,7 +120,7 @@ impl Health {
         self.checks_of(endpoint).all(|check| (check.probe)().is_ok())
     }
 
-    /// The served paths, for the index of the server.
+    /// Iterates over the served paths, for the index of the server.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         Endpoint::ALL.iter().flat_map(|endpoint| {
             let root = format!("/{}", endpoint.name());

@@ -54,8 +54,8 @@ struct Window {
 }
 
 impl SlowRequests {
-    /// Logs a request that has been slow, unless too many were within a second. The next one that
-    /// is logged has their number.
+    /// Logs a slow request, unless too many were logged within a second. The next log line has the
+    /// number of suppressed ones.
     pub fn log(&self, request: &SlowRequest<'_>) {
         let Some(suppressed) = self.admit(Instant::now()) else { return };
         let SlowRequest { audit_id, verb, path, user, user_agent, client, status, took, latency } = request;

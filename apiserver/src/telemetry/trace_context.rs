@@ -55,14 +55,14 @@ impl SpanContext {
         Some(SpanContext { trace_id, span_id, is_sampled: flags & SAMPLED != 0, state })
     }
 
-    /// The header `traceparent` of this span.
+    /// Formats the header `traceparent` of this span.
     pub fn traceparent(&self) -> String {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         format!("00-{}-{}-{:02x}", hex(&self.trace_id), hex(&self.span_id), u8::from(self.is_sampled))
     }
 }
 
-/// Bytes from twice as many digits, which are lower case in these headers.
+/// Decodes bytes from hexadecimal digits, which are lower case in these headers.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |digit: u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),

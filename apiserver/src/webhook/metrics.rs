@@ -44,14 +44,14 @@ pub struct ConversionMetrics {
 }
 
 impl Default for ConversionMetrics {
-    /// Metrics in a registry that is not exported.
+    /// Creates metrics in a registry that is not exported.
     fn default() -> ConversionMetrics {
         ConversionMetrics::new(&Registry::new())
     }
 }
 
 impl ConversionMetrics {
-    /// The metrics, registered.
+    /// Creates and registers the metrics.
     pub fn new(registry: &Registry) -> ConversionMetrics {
         let name = "apiserver_conversion_webhook_request_total";
         let requests = counters(registry, name, "Calls of conversion webhooks.", LABELS);

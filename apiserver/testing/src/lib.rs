@@ -142,7 +142,7 @@ impl TestServer {
     }
 }
 
-/// The JSON of a response, or its text.
+/// Reads the JSON of a response, or its text.
 pub async fn read(response: Response<Body>) -> Value {
     let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
     serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into())

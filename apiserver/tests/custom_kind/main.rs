@@ -21,7 +21,7 @@ use widgets::{WIDGETS, message, widget};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Widgets of two versions, the older of which is stored.
+/// Returns a table with widgets of two versions, the older of which is stored.
 fn widgets() -> ResourceTable {
     let schema = json!({"type": "object", "required": ["spec"], "properties": {
         "spec": {"type": "object", "required": ["size"], "properties": {

@@ -9,7 +9,7 @@ use super::widgets::{WIDGETS, message, widget};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// A server with widgets whose `spec` has one member `f` of a schema.
+/// Starts a server with widgets whose `spec` has one member `f` with a schema.
 async fn server_of(schema: &Value) -> TestServer {
     let server = TestServer::start().await;
     let schema = json!({"type": "object", "properties": {
@@ -20,7 +20,7 @@ async fn server_of(schema: &Value) -> TestServer {
     server
 }
 
-/// An object with one text member, and more.
+/// Returns the schema of an object with one text member, and more.
 fn object(more: Value) -> Value {
     let mut object = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     object.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());

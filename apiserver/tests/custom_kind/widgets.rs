@@ -8,7 +8,7 @@ pub fn message(answer: &(u16, Value)) -> (u16, &str) {
     (answer.0, answer.1["message"].as_str().unwrap_or(""))
 }
 
-/// A widget in v1.
+/// Builds a widget in v1.
 pub fn widget(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }

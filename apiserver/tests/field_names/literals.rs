@@ -24,7 +24,7 @@ pub struct Literal {
 pub struct Accessors(HashMap<String, HashSet<usize>>);
 
 impl Accessors {
-    /// The places by which all files that define a function agree.
+    /// Returns the places that all files that define a function have in common.
     pub fn agreed<'a>(files: impl Iterator<Item = &'a Accessors>) -> Accessors {
         let mut agreed: HashMap<String, HashSet<usize>> = HashMap::new();
         for (name, places) in files.flat_map(|file| &file.0) {
@@ -34,14 +34,14 @@ impl Accessors {
         Accessors(agreed)
     }
 
-    /// These, and those of other files that are not defined here.
+    /// Adds the accessors of other files that are not defined here.
     pub fn with_others(&self, others: &Accessors) -> Accessors {
         let mut all = others.clone();
         all.0.extend(self.0.clone());
         all
     }
 
-    /// The number of places.
+    /// Counts the places.
     pub fn len(&self) -> usize {
         self.0.values().map(HashSet::len).sum()
     }
@@ -65,14 +65,15 @@ const METHODS: [&str; 10] = [
 const TRANSPARENT: [&str; 8] =
     ["items", "next", "value", "clone", "cloned", "iter", "into_iter", "unwrap_or_default"];
 
-/// All functions of a file, with the places of parameters that they use as names of members.
+/// Returns all functions of a file, with the positions of parameters that they use as names of
+/// members.
 pub fn accessors(file: &syn::File, known: &Accessors) -> Accessors {
     let mut found = Functions { known, found: Accessors::default() };
     found.visit_file(file);
     found.found
 }
 
-/// The literals outside of tests.
+/// Collects the literals outside of tests.
 pub fn literals(file: &syn::File, accessors: &Accessors) -> Vec<Literal> {
     let mut constants = Constants(HashMap::new());
     constants.visit_file(file);
@@ -160,7 +161,7 @@ impl<'ast> Visit<'ast> for Uses<'_> {
 
 type Arguments = syn::punctuated::Punctuated<Expr, syn::Token![,]>;
 
-/// The arguments that are names of members.
+/// Iterates over the arguments that are names of members.
 fn name_arguments<'a>(
     function: &str,
     arguments: &'a Arguments,
@@ -173,7 +174,7 @@ fn name_arguments<'a>(
     arguments.iter().enumerate().filter(move |(place, _)| chosen(place)).map(|(_, argument)| argument)
 }
 
-/// The last segment of the name of the called function.
+/// Returns the last segment of the name of the called function.
 fn called(call: &ExprCall) -> String {
     match &*call.func {
         Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default(),
@@ -227,7 +228,8 @@ impl Literals<'_> {
         }
     }
 
-    /// The names by which an expression leads from another one to its value; visits what is left.
+    /// Returns the names by which an expression leads from another one to its value; visits the
+    /// rest.
     fn chain(&mut self, expression: &Expr) -> Vec<String> {
         match bare(expression) {
             Expr::Index(index) if is_place(&index.index) => {
@@ -270,7 +272,8 @@ impl Literals<'_> {
         }
     }
 
-    /// Literals in an array whose items are bound to variables that name members: `for list in ["a", "b"]`.
+    /// Visits literals in an array whose items are bound to variables that name members: `for list
+    /// in ["a", "b"]`.
     fn bound(&mut self, array: &Expr, pattern: &Pat, body: impl Fn(&mut Uses<'_>)) {
         let Some(items) = self.items(array) else { return };
         let mut uses = Uses { known: self.accessors, variables: HashSet::new() };
@@ -295,7 +298,7 @@ impl Literals<'_> {
         }
     }
 
-    /// The items of an array, or of a constant of this file.
+    /// Returns the items of an array, or of a constant of this file.
     fn items(&self, array: &Expr) -> Option<Vec<Expr>> {
         match bare(array) {
             Expr::Array(array) => Some(array.elems.iter().cloned().collect()),
@@ -305,7 +308,7 @@ impl Literals<'_> {
         }
     }
 
-    /// The keys and values of `json!`.
+    /// Visits the keys and values of `json!`.
     fn json(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for entry in tokens.split(|token| is_punctuation(token, ',')) {
@@ -379,7 +382,7 @@ impl<'ast> Visit<'ast> for Literals<'_> {
         }
     }
 
-    /// A literal that is written as only names of fields are.
+    /// Records a literal that is written like a field name.
     fn visit_lit_str(&mut self, literal: &'ast LitStr) {
         let text = literal.value();
         let is_name = |name: &str| {
@@ -396,12 +399,12 @@ fn is_punctuation(token: &TokenTree, c: char) -> bool {
     matches!(token, TokenTree::Punct(punctuation) if punctuation.as_char() == c)
 }
 
-/// An index of an item, or a name.
+/// Checks for an index of an item, or a name.
 fn is_place(index: &Expr) -> bool {
     matches!(bare(index), Expr::Lit(_))
 }
 
-/// The names in a dotted path or a JSON pointer, without the indexes of items.
+/// Splits a dotted path or a JSON pointer into names, without the indexes of items.
 fn names(path: &str) -> Vec<String> {
     match path.strip_prefix('/') {
         Some(pointer) => {

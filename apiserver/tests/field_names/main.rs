@@ -163,7 +163,7 @@ const OTHER: &[(&str, &[&str])] = &[
     ("src/access/", &["alg", "crv", "e", "keys", "kid", "kty", "n", "use", "x", "y"]),
 ];
 
-/// For each file the functions that take names of members.
+/// Returns, for each file, the functions that take names of members.
 fn accessors(sources: &[Source]) -> Vec<Accessors> {
     let mut known = vec![Accessors::default(); sources.len()];
     loop {
@@ -178,7 +178,8 @@ fn accessors(sources: &[Source]) -> Vec<Accessors> {
     }
 }
 
-/// The structs in which the names of a file may be: those of its kind, else of its group, else all.
+/// Returns the structs in which the names of a file may be: those of its kind, else of its group,
+/// else all.
 fn scope(path: &str) -> Scope {
     const GROUPS: [(&str, &str); 20] = [
         ("admissionregistration", "admissionregistration.k8s.io"),
@@ -215,7 +216,7 @@ fn scope(path: &str) -> Scope {
     })
 }
 
-/// As names of fields are written.
+/// Checks that a name is written like a field name.
 fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase() || c == '$')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '$')
@@ -225,7 +226,7 @@ fn is_other(file: &str, path: &str) -> bool {
     OTHER.iter().any(|(files, names)| file.starts_with(files) && names.contains(&path))
 }
 
-/// The literals of a file that name no field: `line: path`.
+/// Returns the literals of a file that name no field: `line: path`.
 fn unknown(file: &syn::File, scope: &Scope, accessors: &Accessors) -> Vec<(usize, String)> {
     let literals = literals::literals(file, accessors).into_iter();
     literals

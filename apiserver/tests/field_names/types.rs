@@ -8,7 +8,7 @@ use coracle_apimachinery::schema::{StructId, Type, schema};
 pub struct Scope(Vec<StructId>);
 
 impl Scope {
-    /// All structs of the table.
+    /// Returns the scope of all structs in the table.
     pub fn all() -> Scope {
         Scope(schema().structs().map(|(id, _)| id).collect())
     }
@@ -22,7 +22,7 @@ impl Scope {
         (!roots.is_empty()).then(|| Scope::below(roots))
     }
 
-    /// The structs in objects of the kinds of a group.
+    /// Returns the structs in objects of the kinds of a group.
     pub fn of_group(group: &str) -> Scope {
         let kinds = schema().resources().iter().filter(|resource| resource.group == group);
         Scope::below(kinds.map(|resource| resource.type_id).collect())

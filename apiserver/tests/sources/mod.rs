@@ -16,7 +16,7 @@ pub struct Source {
     pub file: syn::File,
 }
 
-/// The files in directories of the API server's crates.
+/// Reads the files in directories of the API server's crates.
 pub fn sources(directories: &[&str]) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();

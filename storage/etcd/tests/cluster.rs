@@ -244,7 +244,7 @@ async fn nothing_is_lost_when_a_member_is_killed() -> io::Result<()> {
     Ok(())
 }
 
-/// Connections are cut repeatedly, with requests and responses in flight.
+/// Checks connections that are cut repeatedly, with requests and responses in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_responses_are_found_out() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -321,8 +321,8 @@ impl Proxy {
     }
 }
 
-/// While a store cannot reach the cluster, others write and the history is compacted: it lists
-/// everything again.
+/// Checks a store that cannot reach the cluster while others write and the history is compacted: it
+/// lists everything again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -375,7 +375,7 @@ async fn history_that_is_compacted_during_an_outage_is_listed_again() -> io::Res
     Ok(())
 }
 
-/// A store whose cluster does not respond is not ready, but it has not failed.
+/// Checks that a store whose cluster does not respond is not ready, but has not failed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_reported_and_ends() -> io::Result<()> {
     let Some(mut cluster) = start_or_skip(1)? else { return Ok(()) };
@@ -401,8 +401,8 @@ async fn an_outage_is_reported_and_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// One of the servers compacts at each interval up to the revision of the previous interval, as in
-/// kube-apiserver.
+/// Checks that one of the servers compacts at each interval, up to the revision of the previous
+/// interval, as in kube-apiserver.
 #[tokio::test]
 async fn history_in_the_cluster_is_compacted_at_intervals() -> io::Result<()> {
     let Some(cluster) = start_or_skip(1)? else { return Ok(()) };

@@ -5,7 +5,7 @@ use crate::{
     testing::{Marked, TestLog, delete, key, put, render_bucket},
 };
 
-/// A store with some history: three objects are left of five.
+/// Creates a store with some history: three of five objects remain.
 async fn store() -> Store<Marked> {
     let store = MemoryLog::new().open();
     for name in ["b", "a", "gone"] {

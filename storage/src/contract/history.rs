@@ -64,7 +64,7 @@ pub async fn the_compact_revision_survives(logs: impl TestLog) {
     }
 }
 
-/// Trimming by count: a bucket in which nothing was forgotten keeps its whole past.
+/// Checks trimming by count: a bucket of which nothing was trimmed keeps its whole history.
 pub async fn the_compact_revision_rises_with_what_a_bucket_forgets(logs: impl TestLog) {
     let history = History { events: 3, ..History::default() };
     let store = logs.open_with(Options { history, ..Options::default() });

@@ -15,7 +15,7 @@ pub fn bucket(name: &str) -> Arc<str> {
     name.into()
 }
 
-/// The events of a commit.
+/// Commits writes and returns their events.
 pub async fn commit(store: &Store<Marked>, writes: Vec<Write>) -> String {
     match store.commit(writes).await.unwrap() {
         CommitOutcome::Done(events) => render_events(&events),
@@ -23,12 +23,12 @@ pub async fn commit(store: &Store<Marked>, writes: Vec<Write>) -> String {
     }
 }
 
-/// The events of a bucket after a revision.
+/// Returns the events of a bucket after a revision.
 pub fn after(store: &Store<Marked>, bucket_name: &str, asked: u64) -> String {
     render_events(&store.watch(&bucket(bucket_name), Revision(asked)).unwrap().try_next().unwrap())
 }
 
-/// The object that another writer proposes to create.
+/// Returns the proposal of another writer to create an object.
 pub fn creation(name: &str) -> Proposal {
     Proposal { key: key(name), previous: None, change: Change::Put { created: None, stored: "@".into() } }
 }

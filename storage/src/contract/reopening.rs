@@ -59,7 +59,7 @@ pub async fn what_history_drops_leaves_the_log(logs: impl TestLog) {
     store.close().await.unwrap();
 }
 
-/// Compaction of some entries of a transaction leaves the other entries in place.
+/// Checks that compaction of some entries of a transaction leaves the other entries in place.
 pub async fn transactions_survive(logs: impl TestLog) {
     let store = logs.open();
     let write = |name: &str, text: &str| Write::put(key(name), Expect::Any, format!("{text}@"));

@@ -2,7 +2,8 @@
 
 use super::prelude::*;
 
-/// Two stores over one log, as two servers over one cluster: each sees the other's writes, and neither overwrites them.
+/// Checks two stores over one log, like two servers over one cluster: each sees the writes of the
+/// other, and neither overwrites them.
 pub async fn stores_share_a_log(logs: impl TestLog) {
     let (one, two) = (logs.open(), logs.open());
     let mut watcher = two.watch(&bucket("things"), Revision::ZERO).unwrap();
@@ -43,7 +44,8 @@ pub async fn stores_share_a_log(logs: impl TestLog) {
     ));
 }
 
-/// Each transaction is appended or not by itself, and the log reports what it found.
+/// Checks that each transaction is appended or rejected on its own, and that the log reports the
+/// conflict.
 pub async fn a_conflict_stops_its_own_transaction_only(log: MemoryLog) {
     let (mut ours, mut theirs) = (log.share(), log.share());
     ours.start(Notifier::new(|_| ())).unwrap();
@@ -76,7 +78,8 @@ fn name(record: &Record) -> String {
     }
 }
 
-/// Another writer comes first three times: the write is checked and appended again, and done in the end.
+/// Checks a write that another writer overtakes three times: it is checked and appended again each
+/// time, and committed in the end.
 pub async fn an_overtaken_write_is_checked_again(log: MemoryLog) {
     let mut attempts = 0;
     let contested = Contested::new(&log, move |foreign, batch| {
@@ -109,7 +112,8 @@ pub async fn an_overtaken_expectation_is_a_conflict(log: MemoryLog) {
     assert_eq!(render_bucket(&store.snapshot().bucket("things")), "a=@1");
 }
 
-/// A key is deleted and created again in the meantime: the conflict is over before it is looked at.
+/// Checks a key that is deleted and created again in the meantime: the conflict is over before it
+/// is checked.
 pub async fn a_conflict_may_be_over_when_it_is_seen(log: MemoryLog) {
     let mut is_first = true;
     let store = Contested::new(&log, move |foreign, _| {
@@ -125,7 +129,7 @@ pub async fn a_conflict_may_be_over_when_it_is_seen(log: MemoryLog) {
     store.health().unwrap();
 }
 
-/// Whatever others write in between: each transaction is seen whole, once and in order.
+/// Checks that each transaction is seen whole, once and in order, with writes of others in between.
 pub async fn foreign_transactions_are_seen_whole(log: MemoryLog) {
     let store = Contested::new(&log, |foreign, _| {
         overwrite(foreign, vec![creation("x"), creation("y")]);
@@ -149,7 +153,7 @@ pub async fn foreign_transactions_are_seen_whole(log: MemoryLog) {
     reader.await.unwrap();
 }
 
-/// An entry that this store cannot read costs its own key, and nothing else.
+/// Checks that an entry that this store cannot read affects only its own key.
 pub async fn unreadable_foreign_entries_are_quarantined(log: MemoryLog) {
     let quarantined = |store: &Store<Marked>| {
         let snapshot = store.snapshot();

@@ -89,7 +89,8 @@ pub async fn writes_all_or_nothing(logs: impl TestLog) {
     assert_eq!(store.revision(), Revision(3));
 }
 
-/// In the order of the writes, here and wherever the transaction is read again.
+/// Checks that objects are in the order of the writes, here and wherever the transaction is read
+/// again.
 pub async fn objects_of_a_transaction_share_its_revision(logs: impl TestLog) {
     let store = logs.open();
     let write = |name: &str, text: &str| Write::put(key(name), Expect::Any, format!("{text}@"));
@@ -181,7 +182,8 @@ pub async fn refuses_what_it_could_not_read_back(logs: impl TestLog) {
     store.health().unwrap();
 }
 
-/// Many tasks count in one object, each holding the revision it read: no step is lost, none is done twice.
+/// Checks many tasks that count in one object, each with the revision it read: no step is lost,
+/// none is done twice.
 pub async fn one_writer_at_a_time_wins(logs: impl TestLog) {
     const WRITERS: usize = 8;
     const STEPS: usize = 25;

@@ -18,7 +18,7 @@ pub struct EphemeralLog {
 }
 
 impl EphemeralLog {
-    /// An empty log.
+    /// Creates an empty log.
     pub fn new() -> EphemeralLog {
         EphemeralLog::default()
     }

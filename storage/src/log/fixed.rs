@@ -21,7 +21,7 @@ pub struct FixedLog {
 }
 
 impl FixedLog {
-    /// A log of changes.
+    /// Creates a log of changes.
     ///
     /// - `compact_revision`: the revision that the history begins with
     /// - `entries`: every live object at that revision, then every change after it, in order of their ids

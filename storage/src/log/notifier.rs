@@ -18,7 +18,7 @@ pub enum Notification {
 }
 
 impl Notifier {
-    /// A notifier that calls a function.
+    /// Creates a notifier that calls a function.
     pub fn new(listen: impl Fn(Notification) + Send + Sync + 'static) -> Notifier {
         Notifier(Arc::new(listen))
     }

@@ -40,7 +40,7 @@ pub struct Rejected(pub String);
 pub struct Unknown(pub String);
 
 impl Outcome {
-    /// The revision up to which the tail must be read before this outcome is visible.
+    /// Returns the revision up to which the tail must be read before this outcome is visible.
     pub(crate) fn visible_at(&self) -> Option<Revision> {
         match self {
             Outcome::Committed(revision) => Some(*revision),

@@ -183,7 +183,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// A sequencer at a state, without history.
+    /// Creates a sequencer at a state, without history.
     fn at(
         state: State<I>,
         log: Box<dyn Log>,
@@ -217,7 +217,7 @@ impl<I: Index> Sequencer<I> {
         &self.shared
     }
 
-    /// Works until the store is closed, then closes the log.
+    /// Runs until the store is closed, then closes the log.
     pub fn run(mut self) {
         let end = catch_unwind(AssertUnwindSafe(|| self.work()));
         self.end(end);
@@ -308,7 +308,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// The transactions that wait, as far as they can be checked and appended together.
+    /// Collects the waiting transactions that can be checked and appended together.
     fn gather(&mut self, first: PendingTransaction<I>) -> Vec<PendingTransaction<I>> {
         let mut keys: HashSet<Key> = first.keys().cloned().collect();
         let mut bytes = first.bytes();
@@ -497,7 +497,7 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// The log breaks its contract: nothing that it reports is to be trusted.
+    /// Fails the store: the log breaks its contract, so nothing that it reports can be trusted.
     fn cannot_read_back(&self, cause: String) -> StoreError {
         let location = self.location.clone();
         self.shared.fail(LogError::Failed { action: "cannot read back", location, cause: cause.into() })

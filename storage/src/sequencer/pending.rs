@@ -48,7 +48,7 @@ pub(super) struct Known<I: Index> {
 }
 
 impl<I: Index> Known<I> {
-    /// The record of another writer, or of an earlier process.
+    /// Returns the record of another writer, or of an earlier process.
     pub(super) fn nothing() -> Known<I> {
         Known { indexed: None, author: None }
     }

@@ -74,7 +74,7 @@ impl Wake {
         drop(self.thread.notices.send(Notice::Ready(self.sequencer)));
     }
 
-    /// The thread, for other sequencers.
+    /// Returns the thread, for other sequencers.
     pub fn thread(&self) -> &SharedThread {
         &self.thread
     }

@@ -101,7 +101,7 @@ fn is_disk_full(error: &StoreError) -> bool {
     matches!(error, StoreError::Failed(cause) if cause.to_string() == "cannot write in disk")
 }
 
-/// A log that reports the size of each append, and then waits until the append may proceed.
+/// Creates a log that reports the size of each append, and then waits until the append may proceed.
 fn gated() -> (Scripted, std::sync::mpsc::Receiver<usize>, Sender<()>) {
     let (report, sizes) = channel();
     let (let_through, gate) = channel();
@@ -245,7 +245,8 @@ async fn a_panic_in_the_log_is_a_failure() {
     assert!(matches!(store.put(key("a"), Expect::Any, "1@").await, Err(StoreError::Failed(_))));
 }
 
-/// The other store's change is not yet known here when the write is checked: the log notices.
+/// Checks that the log notices a change of the other store that is not yet known here when the
+/// write is checked.
 #[tokio::test]
 async fn another_writer_may_come_first() {
     let log = MemoryLog::new();
@@ -390,7 +391,8 @@ async fn writes_that_are_too_large_are_refused() {
     assert!(matches!(store.put(key("a"), Expect::Any, value).await, Err(StoreError::TooLarge { .. })));
 }
 
-/// Large values that follow many small ones: what history holds never exceeds its bytes by more than a group.
+/// Checks large values that follow many small ones: history never exceeds its limit by more than a
+/// group.
 #[tokio::test]
 async fn large_values_push_small_ones_out_of_history() {
     let history = crate::History { bytes: 1 << 20, ..Default::default() };

@@ -9,12 +9,12 @@ use crate::schema::{FieldSchema, StructId, Type, schema};
 pub struct Random(u64);
 
 impl Random {
-    /// A generator with a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,7 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a random number below `limit`.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
@@ -50,7 +50,7 @@ const TEXTS: [&str; 12] = [
 const DURATIONS: [&str; 6] = ["0s", "1s", "1m30s", "250ms", "-1h0m0.5s", "3ns"];
 const QUANTITIES: [&str; 8] = ["0", "1", "100m", "1500m", "64Mi", "1.500", "2e3", "-3Gi"];
 
-/// A random object, with randomly chosen members; deeper objects have fewer.
+/// Generates a random object, with randomly chosen members; deeper objects have fewer.
 pub fn object(id: StructId, random: &mut Random, depth: usize) -> Map<String, Value> {
     let mut members = Map::new();
     for field in schema().get(id).members() {

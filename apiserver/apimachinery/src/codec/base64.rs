@@ -10,7 +10,7 @@ use ::base64::engine::general_purpose::STANDARD;
 #[error("illegal base64 data at input byte {0}")]
 pub struct Corrupt(pub usize);
 
-/// The canonical form of base64 text.
+/// Converts base64 text to its canonical form.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, Corrupt> {
     // Text that this engine accepts is canonical already.
     if STANDARD.decode(text).is_ok() {
@@ -19,12 +19,12 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, Corrupt> {
     Ok(Cow::Owned(encode(&decode_lenient(text.as_bytes())?)))
 }
 
-/// The canonical text of bytes.
+/// Encodes bytes as canonical text.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes of canonical text; empty for other text, which no decoded object contains.
+/// Decodes canonical text. Other text, which no decoded object contains, decodes to no bytes.
 pub fn decode(canonical: &str) -> Vec<u8> {
     STANDARD.decode(canonical).unwrap_or_default()
 }
@@ -59,7 +59,7 @@ fn decode_lenient(text: &[u8]) -> Result<Vec<u8>, Corrupt> {
     if filled == 0 { Ok(bytes) } else { Err(Corrupt(at - filled)) }
 }
 
-/// The end of the padding that begins before `at`.
+/// Returns the end of the padding that begins before `at`.
 fn padding(text: &[u8], mut at: usize, filled: usize) -> Result<usize, Corrupt> {
     let breaks =
         |at: usize| at + text[at..].iter().take_while(|&&byte| byte == b'\r' || byte == b'\n').count();

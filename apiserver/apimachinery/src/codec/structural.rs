@@ -105,7 +105,7 @@ fn coerce(
     Ok(())
 }
 
-/// The type and the metadata of an embedded object.
+/// Checks and converts the type and the metadata of an embedded object.
 fn coerce_embedded(
     object: &mut Map<String, Value>,
     path: &str,
@@ -167,7 +167,8 @@ impl Pruner<'_> {
         }
     }
 
-    /// `preserves`: members without a type stay. `embedded`: the envelope stays as it is.
+    /// Removes undeclared members. With `preserves`, members without a type stay; with `embedded`,
+    /// the envelope stays as it is.
     fn prune_members(
         &mut self,
         members: &mut Map<String, Value>,

@@ -73,7 +73,7 @@ fn drop_empty_lists(value: &mut Value) {
     }
 }
 
-/// A valid body with a few changes.
+/// Makes a few random changes to a valid body.
 fn mangle(mut body: Vec<u8>, random: &mut Random) -> Vec<u8> {
     const MARKS: &[u8] = b"{}[]\",:\\ \n\t-#&*!|>'%@`?0123456789eEtfn.\x00\x08\x0b\x0c\x7f\xff\xc3\xe2";
     for _ in 0..=random.below(4) {
@@ -101,7 +101,7 @@ fn mangle(mut body: Vec<u8>, random: &mut Random) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// No input causes a panic, and decoded objects are decoded the same again.
+    /// Checks that no input causes a panic, and that decoded objects are decoded the same again.
     #[test]
     fn mangled_bodies_are_read_or_refused(seed in any::<u64>()) {
         let mut random = Random::new(seed);
@@ -168,7 +168,7 @@ fn deep_input_is_refused_without_recursing_through_it() {
     }
 }
 
-/// Separately decoded parts (raw JSON inside of protobuf) count at their depth.
+/// Checks that separately decoded parts (raw JSON inside of protobuf) count at their depth.
 #[test]
 fn raw_json_inside_of_protobuf_counts_at_its_depth() {
     let revision = schema().kind("apps", "v1", "ControllerRevision").expect("the kind");

@@ -47,7 +47,8 @@ pub enum TimeError {
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// The canonical form of a time in whole seconds (`2026-01-02T03:04:05Z`); None is the zero time, which is absent.
+/// Converts a time to its canonical form in whole seconds (`2026-01-02T03:04:05Z`); None for the
+/// zero time, which is stored as absent.
 pub fn parse(text: &str) -> Result<Option<String>, TimeError> {
     if is_canonical(text) {
         return Ok(Some(text.to_owned()));
@@ -56,13 +57,14 @@ pub fn parse(text: &str) -> Result<Option<String>, TimeError> {
     Ok((!is_zero(time)).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()))
 }
 
-/// The canonical form of a time in microseconds (`2026-01-02T03:04:05.000006Z`).
+/// Converts a time to its canonical form in microseconds (`2026-01-02T03:04:05.000006Z`); None for
+/// the zero time.
 pub fn parse_micro(text: &str) -> Result<Option<String>, TimeError> {
     let time = Parser { text, rest: text, layout: MICROS }.time()?;
     Ok((!is_zero(time)).then(|| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
 }
 
-/// Seconds since the epoch, and nanoseconds, of a canonical time.
+/// Converts a canonical time to seconds since the epoch, and nanoseconds.
 pub fn to_unix(canonical: &str) -> Option<(i64, i32)> {
     let timestamp: jiff::Timestamp = canonical.parse().ok()?;
     // Nanoseconds count forwards, also before the epoch.
@@ -70,13 +72,14 @@ pub fn to_unix(canonical: &str) -> Option<(i64, i32)> {
     Some(if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) })
 }
 
-/// The canonical time in whole seconds; None for the zero time, and beyond the calendar.
+/// Converts seconds since the epoch to the canonical time in whole seconds; None for the zero time,
+/// and beyond the calendar.
 pub fn from_unix(seconds: i64) -> Option<String> {
     let time = jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
     (!is_zero(time)).then(|| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
-/// The canonical time in microseconds.
+/// Converts seconds and nanoseconds since the epoch to the canonical time in microseconds.
 pub fn micro_from_unix(seconds: i64, nanos: i32) -> Option<String> {
     let whole = jiff::Timestamp::from_second(seconds).ok()?;
     let timestamp = whole.checked_add(SignedDuration::from_nanos(nanos.into())).ok()?;
@@ -88,7 +91,7 @@ fn is_zero(time: DateTime) -> bool {
     time == jiff::civil::datetime(1, 1, 1, 0, 0, 0, 0)
 }
 
-/// The most frequent form, with days that every month has.
+/// Checks for the most frequent form, with days that every month has.
 fn is_canonical(text: &str) -> bool {
     let bytes = text.as_bytes();
     let number = |at: usize| match (bytes.get(at), bytes.get(at + 1)) {
@@ -147,7 +150,7 @@ impl Parser<'_> {
         if holds { Ok(()) } else { Err(self.range(what)) }
     }
 
-    /// A number of two digits, or also of one if it is not `fixed`, after a mark.
+    /// Reads a number of two digits after a mark; one digit is enough if it is not `fixed`.
     fn after(&mut self, mark: &'static str, element: &'static str, fixed: bool) -> Result<i8, TimeError> {
         self.rest = self.rest.strip_prefix(mark).ok_or_else(|| self.type_mismatch(mark))?;
         let (number, rest) = two_digits(self.rest, fixed).ok_or_else(|| self.type_mismatch(element))?;
@@ -172,7 +175,7 @@ impl Parser<'_> {
         Ok(nanos.fold(0, |nanos, digit| nanos * 10 + i32::from(digit - b'0')))
     }
 
-    /// Seconds east of Greenwich.
+    /// Reads the offset, in seconds east of Greenwich.
     fn offset(&mut self) -> Result<i64, TimeError> {
         if let Some(rest) = self.rest.strip_prefix('Z') {
             self.rest = rest;

@@ -93,7 +93,8 @@ fn integer(value: &mut Value, name: &str, cut: fn(i64) -> i64) -> Result<(), Str
     Ok(())
 }
 
-/// A float beyond the range of integers becomes the smallest one, as on amd64.
+/// Converts a float to an integer. A float beyond the range of integers becomes the smallest one,
+/// as on amd64.
 fn whole(float: f64) -> i64 {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     if (-LIMIT..LIMIT).contains(&float) { float as i64 } else { i64::MIN }
@@ -111,7 +112,7 @@ fn int_or_string(value: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The kind of a decoded JSON value, as Go names it.
+/// Returns the kind of a decoded JSON value, as Go names it.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Array(_) => "slice",

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::{FieldSchema, Struct, StructId, Type, schema};
 
-/// The zero value of a type as Go prints it; null for nil.
+/// Returns the zero value of a type as Go prints it; null for nil.
 pub fn of(ty: &Type) -> Value {
     match ty {
         Type::Struct(id) => of_struct(*id),
@@ -31,13 +31,13 @@ pub fn of(ty: &Type) -> Value {
     }
 }
 
-/// The value of a null item of a list or a null value of a map.
+/// Returns the value of a null item of a list or a null value of a map.
 pub fn of_entry(ty: &Type) -> Value {
     // Bytes are empty, not nil, after a round trip through the store.
     if *ty == Type::Bytes { Value::String(String::new()) } else { of(ty) }
 }
 
-/// The zero value of a struct as Go prints it.
+/// Returns the zero value of a struct as Go prints it.
 pub fn of_struct(id: StructId) -> Value {
     let mut members = Map::new();
     complete(schema().get(id), &mut members);
@@ -166,7 +166,7 @@ pub fn ignores_null(field: &FieldSchema) -> bool {
     !field.pointer && (scalar || matches!(field.ty, Type::Struct(_) | Type::RawExtension | Type::FieldsV1))
 }
 
-/// The struct of a CustomResourceDefinition's schema, which is recursive.
+/// Returns the struct of the (recursive) schema of a CustomResourceDefinition.
 pub fn json_schema() -> StructId {
     static ID: OnceLock<StructId> = OnceLock::new();
     *ID.get_or_init(|| {

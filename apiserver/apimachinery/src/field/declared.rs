@@ -47,14 +47,14 @@ impl Declared {
 
 #[cfg(debug_assertions)]
 impl Declared {
-    /// The type of an object, which its `apiVersion` and `kind` name.
+    /// Returns the type of an object, as named by its `apiVersion` and `kind`.
     pub(super) fn of_object(object: &Value) -> Declared {
         let name = |member| object.get(member).and_then(Value::as_str);
         let (Some(version), Some(kind)) = (name("apiVersion"), name("kind")) else { return Declared(None) };
         Declared(schema().kind_of(version, kind).map(Known::Struct))
     }
 
-    /// The type of a member.
+    /// Returns the type of a member.
     ///
     /// # Panics
     /// If values of this type have no member of that name. `path` is that of the value.
@@ -82,7 +82,7 @@ impl Declared {
         !matches!(self.0, Some(Known::Struct(id)) if schema().get(id).field(name).is_none())
     }
 
-    /// The type of an item of a list.
+    /// Returns the type of an item of a list.
     pub(super) fn item(self) -> Declared {
         match self.0 {
             Some(Known::Other(ty)) => ty.item().map_or(Declared(None), Declared::of),
@@ -90,7 +90,7 @@ impl Declared {
         }
     }
 
-    /// The type of a value of a map.
+    /// Returns the type of a value of a map.
     pub(super) fn entry(self) -> Declared {
         match self.0 {
             Some(Known::Other(ty)) => ty.value().map_or(Declared(None), Declared::of),

@@ -36,7 +36,7 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The reason of the cause in a Status.
+    /// Returns the reason of the cause in a Status.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorType::NotFound => "FieldValueNotFound",
@@ -81,7 +81,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error of a type; `bad_value` is printed as JSON.
+    /// Creates an error of a type; `bad_value` is printed as JSON.
     pub fn new(
         error_type: ErrorType,
         path: &Path,
@@ -108,7 +108,7 @@ impl FieldError {
         size_of::<FieldError>() + texts
     }
 
-    /// The message without the field's name.
+    /// Formats the message without the field's name.
     pub fn body(&self) -> String {
         let mut text = self.error_type.text().to_owned();
         if let Some(value) = &self.bad_value {
@@ -205,17 +205,18 @@ impl Errors {
         self.found.is_empty()
     }
 
-    /// The number of errors.
+    /// Returns the number of errors.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// The errors.
+    /// Iterates over the errors.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.found.iter()
     }
 
-    /// The summary in a Status message: one error as it is, several as `[a, b]`, each text once.
+    /// Formats the summary for a Status message: one error as it is, several as `[a, b]`, each text
+    /// once.
     pub fn summary(&self) -> String {
         let mut seen = HashSet::with_capacity(self.len());
         let texts: Vec<String> =

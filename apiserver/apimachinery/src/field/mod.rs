@@ -44,12 +44,13 @@ enum LastStep<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The whole object.
+    /// Creates the field of the whole object.
     pub fn root(object: &'a Value) -> Field<'a> {
         Field { declared: Declared::of_object(object), ..Field::at(Some(object), Path::root()) }
     }
 
-    /// A value with another path than from the root (for instance a template that is validated alone).
+    /// Creates a field with another path than from the root (for instance for a template that is
+    /// validated alone).
     pub fn at(value: Option<&'a Value>, path: Path) -> Field<'a> {
         Field::inside(value, path, LastStep::None, Declared::default())
     }
@@ -58,7 +59,7 @@ impl<'a> Field<'a> {
         Field { value: value.filter(|v| !v.is_null()), parent, last, path: OnceCell::new(), declared }
     }
 
-    /// A member.
+    /// Returns a member.
     ///
     /// # Panics
     /// In debug builds, if the declared type of the value has no member of that name.
@@ -92,7 +93,7 @@ impl<'a> Field<'a> {
         Field::inside(value, self.path().clone(), LastStep::None, self.declared)
     }
 
-    /// The elements of a list; none if it is absent.
+    /// Iterates over the elements of a list; none if it is absent.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let items = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let path = if items.is_empty() { Path::root() } else { self.path().clone() };
@@ -101,7 +102,8 @@ impl<'a> Field<'a> {
         items.iter().enumerate().map(at)
     }
 
-    /// The entries of a map, in key order; none if it is absent. The path of an entry is `path[key]`.
+    /// Iterates over the entries of a map, in key order; none if it is absent. The path of an entry
+    /// is `path[key]`.
     pub fn entries(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> + use<'a> {
         let map = self.value.and_then(Value::as_object).filter(|map| !map.is_empty());
         let path = if map.is_none() { Path::root() } else { self.path().clone() };
@@ -110,18 +112,18 @@ impl<'a> Field<'a> {
         map.into_iter().flatten().map(move |(key, value)| (key.as_str(), at(key, value)))
     }
 
-    /// The value of one key of a map, with the path that [`Field::entries`] gives it.
+    /// Returns the value of one key of a map, with the path that [`Field::entries`] gives it.
     pub fn entry(&self, key: &'a str) -> Field<'a> {
         let value = self.value.and_then(|v| v.get(key));
         Field::inside(value, self.path().clone(), LastStep::Key(key), self.declared.entry())
     }
 
-    /// The value, if it is present.
+    /// Returns the value, if it is present.
     pub fn value(&self) -> Option<&'a Value> {
         self.value
     }
 
-    /// The path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         let made = || match self.last {
             LastStep::None => self.parent.clone(),
@@ -150,7 +152,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The number of elements or members, or of bytes of a string; 0 if the value is absent.
+    /// Returns the number of elements or members, or of bytes of a string; 0 if the value is
+    /// absent.
     pub fn len(&self) -> usize {
         match self.value {
             Some(Value::String(s)) => s.len(),
@@ -160,70 +163,71 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The string, or `""` if there is none.
+    /// Returns the string, or `""` if there is none.
     pub fn str(&self) -> &'a str {
         self.value.and_then(Value::as_str).unwrap_or("")
     }
 
-    /// The integer, if it is one.
+    /// Returns the integer, if it is one.
     pub fn int(&self) -> Option<i64> {
         self.value.and_then(Value::as_i64)
     }
 
-    /// The boolean, or false if there is none.
+    /// Returns the boolean, or false if there is none.
     pub fn bool(&self) -> bool {
         self.value.and_then(Value::as_bool).unwrap_or(false)
     }
 
     // Constructors of errors.
 
-    /// `Required value`.
+    /// Creates the error `Required value`.
     pub fn required(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Required, self.path(), None, detail)
     }
 
-    /// `Invalid value: VALUE: detail`, VALUE being this field's (`""` or null where it is absent: see [`Field::invalid_value`]).
+    /// Creates the error `Invalid value: VALUE: detail`. VALUE is this field's value (`""` or null
+    /// if it is absent: see [`Field::invalid_value`]).
     pub fn invalid(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Invalid, self.path(), Some(self.shown_value()), detail)
     }
 
-    /// [`Field::invalid`] of a pointer, list or map: an absent value is printed as null.
+    /// Like [`Field::invalid`], for a pointer, list or map: an absent value is printed as null.
     pub fn invalid_or_null(&self, detail: impl Into<String>) -> FieldError {
         self.invalid_value(self.value.cloned().unwrap_or(Value::Null), detail)
     }
 
-    /// `Invalid value` with another value than the stored one.
+    /// Creates the error `Invalid value` with another value than the stored one.
     pub fn invalid_value(&self, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Invalid, self.path(), Some(value.into()), detail)
     }
 
-    /// `Invalid value` of a wrong type.
+    /// Creates the error `Invalid value` for a value of a wrong type.
     pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::TypeInvalid, self.path(), Some(self.shown_value()), detail)
     }
 
-    /// `Duplicate value`.
+    /// Creates the error `Duplicate value`.
     pub fn duplicate(&self) -> FieldError {
         FieldError::new(ErrorType::Duplicate, self.path(), Some(self.shown_value()), "")
     }
 
-    /// `Duplicate value` with another value than the stored one.
+    /// Creates the error `Duplicate value` with another value than the stored one.
     pub fn duplicate_value(&self, value: impl Into<Value>) -> FieldError {
         FieldError::new(ErrorType::Duplicate, self.path(), Some(value.into()), "")
     }
 
-    /// `Not found`.
+    /// Creates the error `Not found`.
     pub fn not_found(&self) -> FieldError {
         FieldError::new(ErrorType::NotFound, self.path(), Some(self.shown_value()), "")
     }
 
-    /// `Forbidden`.
+    /// Creates the error `Forbidden`.
     pub fn forbidden(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Forbidden, self.path(), None, detail)
     }
 
-    /// `Unsupported value: V: supported values: "a", "b"`, in the given order (sort where
-    /// kube-apiserver sorts).
+    /// Creates the error `Unsupported value: V: supported values: "a", "b"`. The values are listed
+    /// in the given order; sort them where kube-apiserver does.
     pub fn not_supported<S: AsRef<str>>(&self, supported: &[S]) -> FieldError {
         let list: Vec<String> = supported.iter().map(|s| quote(s.as_ref())).collect();
         let detail =
@@ -233,7 +237,7 @@ impl<'a> Field<'a> {
         error.with_bad_value_text(escape_html(&self.shown_value().to_string()))
     }
 
-    /// `Too long`: more than `max_bytes` bytes.
+    /// Creates the error `Too long`: more than `max_bytes` bytes.
     pub fn too_long(&self, max_bytes: usize) -> FieldError {
         FieldError::new(
             ErrorType::TooLong,
@@ -243,13 +247,13 @@ impl<'a> Field<'a> {
         )
     }
 
-    /// `Too many`: `actual` items where `max` are allowed.
+    /// Creates the error `Too many`: `actual` items where `max` are allowed.
     pub fn too_many(&self, actual: usize, max: usize) -> FieldError {
         let detail = format!("must have at most {max} {}", plural(max, "item"));
         FieldError::new(ErrorType::TooMany, self.path(), Some(actual.into()), detail)
     }
 
-    /// `Internal error`.
+    /// Creates the error `Internal error`.
     pub fn internal(&self, detail: impl Into<String>) -> FieldError {
         FieldError::new(ErrorType::Internal, self.path(), None, detail)
     }
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!((key, label.path().to_string().as_str()), ("a.b/c", "metadata.labels[a.b/c]"));
     }
 
-    /// The panic's message.
+    /// Returns the message of the panic.
     fn refusal(read: impl Fn(&Field<'_>)) -> Option<String> {
         let pod = json!({
             "apiVersion": "v1",

@@ -20,12 +20,12 @@ enum Segment {
 }
 
 impl Path {
-    /// The root path, which is printed as the empty string.
+    /// Returns the root path, which is printed as the empty string.
     pub fn root() -> Path {
         Path(None)
     }
 
-    /// A path of dotted names, such as `metadata.name`.
+    /// Parses a path of dotted names, such as `metadata.name`.
     pub fn of(dotted: &str) -> Path {
         dotted.split('.').fold(Path::root(), |path, name| path.child(name))
     }
@@ -35,22 +35,22 @@ impl Path {
         self.0.is_none()
     }
 
-    /// The path of a member.
+    /// Returns the path of a member.
     pub fn child(&self, name: &str) -> Path {
         self.step(Segment::Child(name.to_owned()))
     }
 
-    /// The path of a list's element.
+    /// Returns the path of a list's element.
     pub fn index(&self, index: usize) -> Path {
         self.step(Segment::Index(index))
     }
 
-    /// The path of a map's entry.
+    /// Returns the path of a map's entry.
     pub fn key(&self, key: &str) -> Path {
         self.step(Segment::Key(key.to_owned()))
     }
 
-    /// The path without its last element.
+    /// Returns the path without its last element.
     pub fn parent(&self) -> Path {
         self.0.as_ref().map_or_else(Path::root, |step| step.parent.clone())
     }

@@ -30,7 +30,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// The text that [`quote`] has quoted.
+/// Undoes [`quote`].
 pub(super) fn unquote(quoted: &str) -> String {
     let inner = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(quoted);
     let mut text = String::with_capacity(inner.len());

@@ -1,6 +1,6 @@
 //! The paths in the `selectableFields` of a CustomResourceDefinition.
 
-/// The names on a path such as `.spec.color` or `.spec['color']`; None if it is malformed.
+/// Parses a path such as `.spec.color` or `.spec['color']` into its names; None if it is malformed.
 pub fn parse(path: &str) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     let mut rest = path;
@@ -17,7 +17,7 @@ pub fn parse(path: &str) -> Option<Vec<&str>> {
     Some(names)
 }
 
-/// The JSON pointer to where names lead.
+/// Returns the JSON pointer to a path of names.
 pub fn pointer(names: &[&str]) -> String {
     names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-/// Any JSON, with many of the words that have a meaning in patches.
+/// Generates any JSON, with many of the words that have a meaning in patches.
 pub fn json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

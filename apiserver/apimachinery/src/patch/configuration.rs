@@ -48,7 +48,7 @@ impl Configuration {
         )))
     }
 
-    /// Field validation: unknown fields are refused anyway, which leaves repeated keys.
+    /// Applies field validation to repeated keys. Unknown fields are rejected anyway.
     ///
     /// # Errors
     /// 400 under `Strict`.

@@ -18,19 +18,19 @@ pub enum IdentityCheck {
 }
 
 impl TypeMeta {
-    /// The `apiVersion` and `kind` of an object; empty for members that it does not have.
+    /// Returns the `apiVersion` and `kind` of an object; empty for missing members.
     pub fn of(object: &Value) -> TypeMeta {
         let text = |name| object.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         TypeMeta { api_version: text("apiVersion"), kind: text("kind") }
     }
 
-    /// The type of a built-in kind; None for other kinds.
+    /// Returns the type of a built-in kind; None for other kinds.
     pub fn struct_id(&self) -> Option<StructId> {
         let version = GroupVersion::parse(&self.api_version)?;
         schema().kind(&version.group, &version.version, &self.kind)
     }
 
-    /// The kind of an object of the same version, if it is another one.
+    /// Returns the kind of an object if it differs and the version is the same.
     pub(super) fn other_kind<'v>(&self, object: &'v Value) -> Option<&'v str> {
         let now = object.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty())?;
         (now != self.kind && object.get("apiVersion").is_some_and(|version| *version == *self.api_version))
@@ -93,7 +93,7 @@ impl TypeMeta {
     }
 }
 
-/// The empty object without a version, and the messages about its unknown members.
+/// Returns an empty object without a version, and the messages about unknown members of the object.
 pub(super) fn unknown_members_of(object: &Value) -> (Value, Vec<String>) {
     let members = object.as_object().into_iter().flat_map(Map::keys);
     let unknown = members.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind"));

@@ -80,7 +80,7 @@ pub fn apply_or_explain(target: Value, patch: &Value) -> Result<Value, String> {
     Ok(document.root)
 }
 
-/// The unknown members of operations, as messages for `fieldValidation`.
+/// Returns the unknown members of operations, as messages for `fieldValidation`.
 pub fn unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten().enumerate();
     operations
@@ -91,7 +91,7 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The operations of a document; null is an empty patch. Checks only the shape.
+/// Returns the operations of a document; null is an empty patch. Checks only the shape.
 fn read(patch: &Value) -> Result<&[Value], String> {
     let operations = match patch {
         Value::Null => &[],
@@ -279,7 +279,7 @@ impl Document {
         Some(())
     }
 
-    /// The value that contains the target of `pointer`, and the target's key.
+    /// Returns the value that contains the target of `pointer`, and the target's key.
     fn parent(&mut self, pointer: &str) -> Option<(&mut Value, String)> {
         let (parents, key) = pointer.rsplit_once('/')?;
         let mut parent = &mut self.root;
@@ -297,7 +297,7 @@ impl Document {
     }
 }
 
-/// The depth of a pointer's target: the number of objects and arrays around it.
+/// Returns the depth of a pointer's target: the number of objects and arrays around it.
 fn depth_of(pointer: &str) -> usize {
     pointer.bytes().filter(|byte| *byte == b'/').count()
 }
@@ -306,7 +306,7 @@ pub(super) fn unescape(segment: &str) -> String {
     segment.replace("~1", "/").replace("~0", "~")
 }
 
-/// The index that `key` names in a list of `len` elements; a negative one counts from the end.
+/// Resolves `key` to an index in a list of `len` elements; a negative one counts from the end.
 pub(super) fn index(key: &str, len: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     let at = if number < 0 { i64::try_from(len).ok()? + number } else { number };
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(unknown_fields(&patch), want);
     }
 
-    /// A deep value that is copied into itself grows by doubling.
+    /// Checks the limit on depth: a deep value that is copied into itself grows by doubling.
     #[test]
     fn the_depth_of_documents_is_bounded() {
         let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
@@ -568,7 +568,7 @@ mod tests {
         assert!(apply(target, &json!(vec![&double; 15])).is_err());
     }
 
-    /// JSON patches whose operations often apply.
+    /// Generates JSON patches whose operations often apply.
     fn operations() -> impl Strategy<Value = Value> {
         let pointer = || {
             prop::collection::vec(prop_oneof![arbitrary::word(), "-?[0-3]"], 0..4)

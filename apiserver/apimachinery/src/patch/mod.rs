@@ -42,7 +42,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// The patch type of a media type.
+    /// Returns the patch type of a media type.
     pub fn of_media_type(media_type: &str) -> Option<PatchType> {
         match media_type {
             "application/json-patch+json" => Some(PatchType::Json),
@@ -52,7 +52,8 @@ impl PatchType {
         }
     }
 
-    /// The error for a body that is not JSON, or not a document of this type: `error` is the decoder's message.
+    /// Creates the error for a body that is not JSON, or not a document of this type: `error` is
+    /// the decoder's message.
     pub fn malformed(self, error: &str) -> Error {
         match self {
             PatchType::Json | PatchType::Merge => {
@@ -63,7 +64,7 @@ impl PatchType {
     }
 }
 
-/// The error if a patched object does not decode.
+/// Creates the error for a patched object that does not decode.
 ///
 /// - `value`: the patched object or the patch, as kube-apiserver prints it.
 /// - `error`: the decoder's message.
@@ -73,8 +74,8 @@ fn undecodable(value: String, error: &str) -> Error {
     Error::invalid(&GroupKind::new("", ""), "", errors)
 }
 
-/// A null in a patch removes a member; where there is none to remove, the null is dropped. List elements are not
-/// members.
+/// Drops the nulls of a patch, which remove members, where there is no member to remove. List
+/// elements are not members.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

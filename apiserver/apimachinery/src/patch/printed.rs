@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use super::json::{index, unescape};
 use crate::codec::json::{for_each_item, for_each_member, write_string};
 
-/// The text of `document` after a JSON patch that applies to it; None for texts that are no documents.
+/// Applies a JSON patch to `document` and returns the resulting text; None for texts that are not
+/// documents.
 pub(super) fn json_patched(document: &str, patch: &str) -> Option<String> {
     let mut root = Node::of(document);
     let mut operations = Vec::new();
@@ -25,7 +26,7 @@ pub(super) fn json_patched(document: &str, patch: &str) -> Option<String> {
     Some(root.printed())
 }
 
-/// The text of `document` after a merge patch.
+/// Applies a merge patch to `document` and returns the resulting text.
 pub(super) fn merge_patched(document: &str, patch: &str) -> Option<String> {
     let (mut root, mut patch) = (Node::of(document), Node::of(patch));
     merge_members(root.object()?, patch.object()?);
@@ -49,7 +50,7 @@ impl Node {
         matches!(self, Node::Text(text) if text == "null")
     }
 
-    /// The members, if it is an object.
+    /// Returns the members of an object; None for other values.
     fn object(&mut self) -> Option<&mut BTreeMap<String, Node>> {
         if let Node::Text(text) = self
             && text.starts_with('{')
@@ -64,7 +65,7 @@ impl Node {
         if let Node::Object(members) = self { Some(members) } else { None }
     }
 
-    /// The items, if it is a list.
+    /// Returns the items of a list; None for other values.
     fn array(&mut self) -> Option<&mut Vec<Node>> {
         if let Node::Text(text) = self
             && text.starts_with('[')
@@ -174,7 +175,8 @@ impl Node {
         Some(())
     }
 
-    /// The visited object or list that contains the target of `pointer`, and the target's key.
+    /// Returns the visited object or list that contains the target of `pointer`, and the target's
+    /// key.
     fn parent(&mut self, pointer: &str) -> Option<(&mut Node, String)> {
         let (parents, key) = pointer.rsplit_once('/')?;
         let mut parent = self;
@@ -231,7 +233,7 @@ impl Node {
     }
 }
 
-/// The text of a member of an operation.
+/// Returns the text of a member of an operation.
 fn text_of(operation: &BTreeMap<String, Node>, name: &str) -> Option<String> {
     let Node::Text(text) = operation.get(name)? else { return None };
     serde_json::from_str(text).ok()

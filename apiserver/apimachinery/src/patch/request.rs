@@ -17,7 +17,7 @@ use crate::{Error, Result};
 const CUSTOM_RESOURCE_PATCHES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
-/// The error for a patch of a type that the resource does not take.
+/// Creates the error for a patch of a type that the resource does not accept.
 fn unsupported(accepted: &[&str]) -> Error {
     let accepted = accepted.join(", ");
     let message = format!(
@@ -38,7 +38,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// The patch type of the Content-Type, if objects of the type take it. Parameters and letter case are ignored.
+    /// Returns the patch type of the Content-Type. Ignores parameters and letter case.
     ///
     /// # Errors
     /// 415.
@@ -60,6 +60,8 @@ impl Patch {
         })
     }
 
+    /// Parses the body of a patch.
+    ///
     /// # Errors
     /// 400 if the body is not JSON.
     pub fn parse(patch_type: PatchType, body: &[u8]) -> Result<Patch> {
@@ -128,7 +130,7 @@ impl Patch {
         }
     }
 
-    /// The text of the patched object, as errors print it.
+    /// Formats the patched object as errors print it.
     fn printed(&self, original: &Value, type_ref: &TypeRef) -> String {
         let mut text = Vec::new();
         codec::write(original, type_ref, &mut text);
@@ -178,7 +180,7 @@ impl Patch {
     }
 }
 
-/// The object with the members that Go prints as null: a JSON patch can remove and test them.
+/// Adds the members that Go prints as null to an object: a JSON patch can remove and test them.
 fn with_printed_nulls(mut object: Value, type_ref: &TypeRef) -> Value {
     if let Some(id) = type_ref.built_in() {
         zero::add_nulls(&mut object, &Type::Struct(id));

@@ -9,7 +9,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// A duration in whole seconds. Clocks may differ by a second; a time further in the future is `<invalid>`.
+/// Formats a duration, given in whole seconds. Clocks may differ by a second; a time further in the
+/// future is `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
     let two = |value: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
         0 => format!("{value}{unit}"),
@@ -30,12 +31,12 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// The time in a field; None if it is absent or not a time.
+/// Parses the time in a field; None if it is absent or not a time.
 pub fn moment(field: &Field<'_>) -> Option<Timestamp> {
     field.str().parse().ok()
 }
 
-/// The age of a time.
+/// Formats the age of a time.
 pub fn since(then: Timestamp, now: Timestamp) -> String {
     human_duration(now.duration_since(then).as_secs())
 }

@@ -20,45 +20,45 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The value at a dotted path.
+    /// Returns the value at a dotted path.
     pub fn get(&self, path: &'a str) -> Field<'a> {
         self.object.walk(path)
     }
 
-    /// The string at a path, `""` if it is absent.
+    /// Returns the string at a path; `""` if it is absent.
     pub fn text(&self, path: &str) -> Value {
         self.get(path).str().into()
     }
 
-    /// The string at a path, or `otherwise` if it is absent or empty.
+    /// Returns the string at a path, or `otherwise` if it is absent or empty.
     pub fn text_or(&self, path: &str, otherwise: &str) -> Value {
         let text = self.get(path).str();
         if text.is_empty() { otherwise.into() } else { text.into() }
     }
 
-    /// The string at a path, or `otherwise` if it is absent; an empty one is shown.
+    /// Returns the string at a path, or `otherwise` if it is absent; an empty one is shown.
     pub fn set_or(&self, path: &str, otherwise: &str) -> Value {
         let field = self.get(path);
         if field.exists() { field.str().into() } else { otherwise.into() }
     }
 
-    /// The integer at a path, 0 if it is absent.
+    /// Returns the integer at a path; 0 if it is absent.
     pub fn integer(&self, path: &str) -> Value {
         self.get(path).int().unwrap_or(0).into()
     }
 
-    /// The boolean at a path, or `otherwise` if it is absent.
+    /// Returns the boolean at a path, or `otherwise` if it is absent.
     pub fn flag_or(&self, path: &str, otherwise: bool) -> Value {
         let field = self.get(path);
         if field.exists() { field.bool().into() } else { otherwise.into() }
     }
 
-    /// The number of elements or members at a path.
+    /// Returns the number of elements or members at a path.
     pub fn count(&self, path: &str) -> Value {
         self.get(path).len().into()
     }
 
-    /// The age of the time at a path, or `otherwise` if it is absent.
+    /// Formats the age of the time at a path, or `otherwise` if it is absent.
     pub fn since_or(&self, path: &str, otherwise: &str) -> String {
         match age::moment(&self.get(path)) {
             Some(then) => age::since(then, self.now),
@@ -66,7 +66,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The age of the time at a path; `<unknown>` if there is none.
+    /// Formats the age of the time at a path; `<unknown>` if it is absent.
     pub fn since(&self, path: &str) -> String {
         self.since_or(path, "<unknown>")
     }
@@ -95,22 +95,22 @@ pub struct Column {
     has_header: bool,
 }
 
-/// A column of strings.
+/// Creates a column of strings.
 pub const fn string(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { name, kind: "string", format: "", priority: 0, text, cell, has_header: true }
 }
 
-/// A column of integers.
+/// Creates a column of integers.
 pub const fn integer(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "integer", ..string(name, text, cell) }
 }
 
-/// A column of booleans.
+/// Creates a column of booleans.
 pub const fn boolean(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "boolean", ..string(name, text, cell) }
 }
 
-/// A column of times.
+/// Creates a column of times.
 pub const fn date(name: &'static str, text: Text, cell: fn(&Row<'_>) -> Value) -> Column {
     Column { kind: "date", ..string(name, text, cell) }
 }
@@ -131,12 +131,12 @@ impl Column {
         Column { has_header: false, ..self }
     }
 
-    /// The column's cell in a row.
+    /// Returns the cell of the column in a row.
     pub fn cell(&self, row: &Row<'_>) -> Value {
         (self.cell)(row)
     }
 
-    /// The `TableColumnDefinition`; None for a column without a header.
+    /// Returns the `TableColumnDefinition`; None for a column without a header.
     pub fn definition(&self) -> Option<Value> {
         self.has_header.then(|| {
             json!({
@@ -163,7 +163,7 @@ pub const DEFAULT_COLUMNS: &[Column] = &[
     date("Created At", CREATED_TEXT, |row| row.text_or("metadata.creationTimestamp", "0001-01-01T00:00:00Z")),
 ];
 
-/// The `TableColumnDefinition`s of columns.
+/// Returns the `TableColumnDefinition`s of columns.
 pub fn definitions(columns: &[Column]) -> Vec<Value> {
     // All of them in one pass over the descriptions.
     let fields: Vec<&'static str> = columns.iter().filter_map(|column| column.text.field()).collect();
@@ -172,7 +172,7 @@ pub fn definitions(columns: &[Column]) -> Vec<Value> {
 }
 
 impl Text {
-    /// The text of the description.
+    /// Returns the text of the description.
     pub fn resolve(self) -> String {
         match self {
             Text::Literal(words) => words.to_owned(),
@@ -180,7 +180,7 @@ impl Text {
         }
     }
 
-    /// The field that it describes.
+    /// Returns the field that it describes.
     fn field(self) -> Option<&'static str> {
         match self {
             Text::Literal(_) => None,
@@ -189,7 +189,8 @@ impl Text {
     }
 }
 
-/// The descriptions of fields, each `GROUP.VERSION.TYPE.FIELD`. Only those of columns that were shown are kept.
+/// Returns the descriptions of fields, each `GROUP.VERSION.TYPE.FIELD`. Caches those of columns
+/// that were shown.
 fn describe(paths: &[&'static str]) -> Vec<String> {
     static TEXTS: LazyLock<Mutex<HashMap<&'static str, String>>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock();
@@ -206,7 +207,7 @@ fn describe(paths: &[&'static str]) -> Vec<String> {
     paths.iter().map(|path| texts.get(path).cloned().unwrap_or_default()).collect()
 }
 
-/// The name of a type in OpenAPI documents, and the name of its field.
+/// Returns the name of a type in OpenAPI documents, and the name of the field.
 fn openapi_field(path: &'static str) -> (String, &'static str) {
     let (type_name, field) = path.rsplit_once('.').unwrap_or((path, ""));
     let type_name = match type_name.strip_prefix("meta.") {

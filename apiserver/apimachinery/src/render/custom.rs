@@ -21,7 +21,8 @@ pub struct CustomColumn {
 }
 
 impl CustomColumn {
-    /// The name, then the declared columns, or the age if there are none. An invalid path ends the list.
+    /// Reads the columns: the name, then the declared columns, or the age if none are declared. An
+    /// invalid path ends the list.
     pub fn read(declared: Option<&Value>) -> Vec<CustomColumn> {
         let name =
             json!({"name": "Name", "type": "string", "format": "name", "description": NAME_TEXT.resolve()});
@@ -54,7 +55,7 @@ impl CustomColumn {
         Some(CustomColumn { definition, kind: kind.to_owned(), path: JsonPath::parse(path)? })
     }
 
-    /// The `TableColumnDefinition`.
+    /// Returns the `TableColumnDefinition`.
     pub fn definition(&self) -> Value {
         self.definition.clone()
     }
@@ -71,7 +72,8 @@ impl CustomColumn {
         columns.iter().map(cell).collect()
     }
 
-    /// The first value of the path, in the format of the column's type; null if there is none of that type.
+    /// Returns the first value of the path, in the format of the column's type; null if no value
+    /// has that type.
     fn cell(&self, object: &Value, now: Timestamp, visits: &Visits) -> Value {
         let Some(found) = self.path.first(object, visits) else { return Value::Null };
         match (self.kind.as_str(), &*found) {

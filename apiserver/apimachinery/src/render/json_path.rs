@@ -69,7 +69,7 @@ impl JsonPath {
 pub struct Visits(Cell<usize>);
 
 impl Visits {
-    /// The limits of the paths of one row.
+    /// Creates the limits for the paths of one row.
     pub fn of_row() -> Visits {
         Visits(Cell::new(MAX_VISITS))
     }
@@ -238,7 +238,7 @@ impl<'t> Parser<'t> {
         Parser { rest: text, nesting }
     }
 
-    /// The steps of a part of the path.
+    /// Parses a part of the path into its steps.
     fn steps_of(&self, text: &str) -> Option<Vec<Step>> {
         Parser::new(text, self.nesting.checked_sub(1)?).steps()
     }
@@ -285,7 +285,7 @@ impl<'t> Parser<'t> {
         taken
     }
 
-    /// The text up to the end of a name, unless that is escaped.
+    /// Reads the text up to the end of a name; escaped characters do not end it.
     fn word(&mut self) -> &'t str {
         let mut escaped = false;
         let end = self.rest.find(|c: char| {
@@ -304,7 +304,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The content of the brackets that have just been opened.
+    /// Parses the content of brackets, after the opening bracket.
     fn brackets(&mut self, steps: &mut Vec<Step>) -> Option<()> {
         let inner = self.take(self.rest.find(']')?);
         self.take(1);
@@ -334,7 +334,7 @@ impl<'t> Parser<'t> {
         Some(())
     }
 
-    /// A filter after its `[?(`: up to the `)]` outside of quotes.
+    /// Parses a filter after its `[?(`, up to the `)]` outside of quotes.
     fn filter(&mut self) -> Option<Step> {
         let mut quote = None;
         let end = self.rest.find(|c: char| {
@@ -357,7 +357,7 @@ impl<'t> Parser<'t> {
         Some(Step::Filter(Filter { left: self.steps_of(left)?, right: Some((operator.to_owned(), right)) }))
     }
 
-    /// A string after its opening quote.
+    /// Parses a string after its opening quote.
     fn quoted(&mut self, quote: char) -> Option<String> {
         let mut text = String::new();
         let mut chars = self.rest.char_indices();
@@ -424,7 +424,7 @@ mod tests {
         }
     }
 
-    /// An object of so many levels, with a list at each.
+    /// Builds an object with this number of levels, and a list at each.
     fn deep(levels: usize) -> Value {
         (0..levels).fold(json!(1), |inner, _| json!({"a": inner, "l": [1, 2, 3]}))
     }

@@ -15,7 +15,7 @@ use crate::request::negotiate::MetaVersion;
 
 use table::Printer;
 
-/// An object's metadata alone, as its kind shows them.
+/// Reduces an object to its metadata, as its kind shows it.
 pub fn partial_metadata(object: &Value, printer: &Printer, version: MetaVersion) -> Value {
     let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     if let Some(hidden) = printer.hidden_annotation()
@@ -29,7 +29,7 @@ pub fn partial_metadata(object: &Value, printer: &Printer, version: MetaVersion)
     json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": metadata})
 }
 
-/// The metadata of every object of a list; `metadata` is the list's own.
+/// Reduces every object of a list to its metadata; `metadata` is that of the list itself.
 pub fn partial_metadata_list<'a>(
     objects: impl IntoIterator<Item = &'a Value>,
     metadata: Value,

@@ -45,7 +45,7 @@ impl Verb {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
 
-    /// The word in RBAC rules and in metrics; empty for [`Verb::None`].
+    /// Returns the word used in RBAC rules and in metrics; empty for [`Verb::None`].
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -90,12 +90,12 @@ pub struct ResourceRequest {
 }
 
 impl ResourceRequest {
-    /// The group and version in the path.
+    /// Returns the group and version in the path.
     pub fn group_version(&self) -> GroupVersion {
         GroupVersion::new(&self.group, &self.version)
     }
 
-    /// The group and the plural in the path, without the subresource.
+    /// Returns the group and the plural in the path, without the subresource.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::new(&self.group, &self.resource)
     }

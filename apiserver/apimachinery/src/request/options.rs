@@ -484,7 +484,7 @@ mod tests {
         result.err().map(|e| e.to_string()).unwrap_or_default()
     }
 
-    /// The expectations are the output of Go 1.26.
+    /// Compares with the output of Go 1.26.
     #[test]
     fn a_query_has_the_pairs_that_go_reads() {
         for (query, want) in [

@@ -42,7 +42,7 @@ impl Warnings {
         std::mem::take(&mut self.0.lock().kept)
     }
 
-    /// The texts, in the order in which they were added.
+    /// Returns the texts, in the order in which they were added.
     pub fn into_texts(self) -> Vec<String> {
         self.0.into_inner().kept
     }

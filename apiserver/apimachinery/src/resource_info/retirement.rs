@@ -27,7 +27,7 @@ impl DefinitionLifetime {
         DefinitionLifetime { _sender: Arc::new(sender), retirement: Retirement(receiver.shared()) }
     }
 
-    /// Its end.
+    /// Returns the end of the lifetime.
     pub fn retirement(&self) -> Retirement {
         self.retirement.clone()
     }

@@ -42,14 +42,14 @@ pub struct Version {
 }
 
 impl Group {
-    /// The version with this name.
+    /// Returns the version with this name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|version| version.name == name)
     }
 }
 
 impl ResourceTable {
-    /// The table of these groups and their resources.
+    /// Creates the table of these groups and their resources.
     pub fn new(groups: Vec<Group>) -> ResourceTable {
         let mut table = ResourceTable::default();
         let versions = groups.iter().flat_map(|group| &group.versions);
@@ -126,13 +126,14 @@ impl ResourceTable {
         resources.insert(after, info);
     }
 
-    /// The resource at a path.
+    /// Returns the resource at a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceInfo>> {
         let same = |info: &&Arc<ResourceInfo>| info.group == group && info.version == version;
         self.by_plural.get(plural)?.iter().find(same)
     }
 
-    /// The other groups and versions in which the objects of a resource are served, in the order of discovery.
+    /// Iterates over the other groups and versions in which the objects of a resource are served,
+    /// in the order of discovery.
     ///
     /// Source: `runtime.EquivalentResourceMapper`.
     pub fn equivalents<'a>(&'a self, info: &'a ResourceInfo) -> impl Iterator<Item = &'a Arc<ResourceInfo>> {
@@ -149,7 +150,7 @@ impl ResourceTable {
         info.is_some_and(|info| subresource.is_empty() || info.subresource(subresource).is_some())
     }
 
-    /// A resource in the version in which it is stored, if that is served.
+    /// Returns a resource in the version in which it is stored; None if that is not served.
     pub fn by_resource(&self, resource: &GroupResource) -> Option<&Arc<ResourceInfo>> {
         self.by_resource.get(resource)
     }
@@ -164,12 +165,13 @@ impl ResourceTable {
         self.group(name).is_some()
     }
 
-    /// The groups in the order of discovery; the core group, which has no name, is the first.
+    /// Returns the groups in the order of discovery; the core group, which has no name, is the
+    /// first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The group with this name.
+    /// Returns the group with this name.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.iter().find(|group| group.name == name)
     }
@@ -203,19 +205,19 @@ impl SharedResourceTable {
         &self.built_in
     }
 
-    /// A table of its own that begins with this one.
+    /// Creates an independent table with the current content of this one.
     pub fn fork(&self) -> Arc<SharedResourceTable> {
         let extensions = self.extensions.lock();
         let (table, extensions) = (ArcSwap::new(self.table.load_full()), Mutex::new(extensions.clone()));
         Arc::new(SharedResourceTable { built_in: self.built_in.clone(), table, extensions })
     }
 
-    /// The table of now. It is not to be held on to.
+    /// Loads the current table for a short use. To keep it, use [`SharedResourceTable::load_full`].
     pub fn load(&self) -> Guard<Arc<ResourceTable>> {
         self.table.load()
     }
 
-    /// The table of now, to keep.
+    /// Loads the current table, to keep.
     pub fn load_full(&self) -> Arc<ResourceTable> {
         self.table.load_full()
     }
@@ -238,7 +240,8 @@ impl SharedResourceTable {
     }
 }
 
-/// The order of versions in a group: `v10`, `v2`, `v1`, `v11beta2`, `v10beta3`, `v3alpha1`, then all others by name.
+/// Compares two versions of a group by priority: `v10`, `v2`, `v1`, `v11beta2`, `v10beta3`,
+/// `v3alpha1`, then all others by name.
 ///
 /// Source: CustomResourceDefinition versioning, "Version priority".
 pub fn precedence(a: &str, b: &str) -> Ordering {
@@ -250,7 +253,7 @@ pub fn precedence(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// The stability, major and minor of a version such as `v1`, `v1beta2`.
+/// Parses a version such as `v1` or `v1beta2` into its stability, major and minor.
 fn stability(version: &str) -> Option<(u8, u32, u32)> {
     let number = |digits: &str| {
         let plain = digits.bytes().all(|b| b.is_ascii_digit());

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::table::Schema;
 use super::{facts, resources};
 
-/// The table, which is read at the first call.
+/// Returns the table, which is read at the first call.
 pub fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
     SCHEMA.get_or_init(|| {

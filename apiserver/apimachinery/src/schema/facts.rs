@@ -189,7 +189,7 @@ fn split_default(flags: &'static str) -> (&'static str, Option<&'static str>) {
     }
 }
 
-/// The type that a declaration means: `[]Container`, `map[string]core/v1.ResourceList`, `*int32`.
+/// Resolves a declared type, such as `[]Container`, `map[string]core/v1.ResourceList` or `*int32`.
 pub(super) fn resolve(declared: &'static str, home: &'static str, schema: &Schema) -> Type {
     if let Some(target) = declared.strip_prefix('*') {
         return resolve(target, home, schema);

@@ -5,7 +5,7 @@ use super::table::Schema;
 use super::types::{DeclaredString, FieldSchema, Named, Struct, StructId, Type, inside};
 
 impl Struct {
-    /// The inline fields through which a member comes to be one of this struct, outermost first.
+    /// Returns the inline fields through which a member belongs to this struct, outermost first.
     pub fn embedding(&self, member: &FieldSchema) -> Vec<&'static FieldSchema> {
         fn search(
             fields: &'static [FieldSchema],
@@ -31,12 +31,14 @@ impl Struct {
 }
 
 impl FieldSchema {
-    /// The Go name of the type inside of pointers, lists and maps, as Go prints it: `v1.RestartPolicy`, `string`.
+    /// Returns the Go name of the type inside of pointers, lists and maps, as Go prints it:
+    /// `v1.RestartPolicy`, `string`.
     pub fn go_type(&self) -> String {
         spell(self.innermost(), self.package, schema())
     }
 
-    /// The Go type as messages spell it (`[]v1.Container`, `map[string]string`), `depth` lists or maps inside of the field.
+    /// Returns the Go type as messages print it (`[]v1.Container`, `map[string]string`), `depth`
+    /// lists or maps inside of the field.
     fn go_type_inside(&self, depth: usize, schema: &Schema) -> String {
         let (mut declared, mut home) = (self.declared, self.package);
         for _ in 0..depth {
@@ -58,7 +60,8 @@ impl FieldSchema {
 }
 
 impl Schema {
-    /// The Go type of the value `depth` lists or maps inside of a field, as messages spell it: `map[string]string`.
+    /// Returns the Go type of the value `depth` lists or maps inside of a field, as messages print
+    /// it: `map[string]string`.
     pub fn go_type(&self, field: &FieldSchema, depth: usize) -> String {
         field.go_type_inside(depth, self)
     }
@@ -75,7 +78,8 @@ impl Schema {
     }
 }
 
-/// A declared type as Go's reflection prints it, named with the last part of its package.
+/// Formats a declared type as Go's reflection prints it, qualified with the last part of its
+/// package.
 fn spell(declared: &'static str, home: &'static str, schema: &Schema) -> String {
     let declared = declared.trim_start_matches('*');
     if let Some(item) = declared.strip_prefix("[]") {

@@ -17,7 +17,8 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The type of a kind; the core group is "". Every group version knows the kinds of options and `WatchEvent`.
+    /// Returns the type of a kind; the core group is "". Every group version knows the kinds of
+    /// options and `WatchEvent`.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<StructId> {
         self.kinds.get(&(group, version, kind)).or_else(|| self.kinds.get(&("*", "*", kind))).copied()
     }
@@ -33,13 +34,13 @@ impl Schema {
         self.unserved.contains(&(group, version, kind))
     }
 
-    /// As [`Schema::kind`], by an `apiVersion`.
+    /// Like [`Schema::kind`], but takes an `apiVersion`.
     pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<StructId> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.kind(group, version, kind)
     }
 
-    /// The struct of an OpenAPI name, such as `io.k8s.api.core.v1.Container`.
+    /// Returns the struct with an OpenAPI name, such as `io.k8s.api.core.v1.Container`.
     pub fn named(&self, openapi_name: &str) -> Option<StructId> {
         let (package, name) = openapi_name.rsplit_once('.')?;
         match self.named.get(&(package, name))? {
@@ -48,7 +49,7 @@ impl Schema {
         }
     }
 
-    /// A struct.
+    /// Returns the struct with this id.
     pub fn get(&self, id: StructId) -> &Struct {
         &self.structs[id.index()]
     }
@@ -58,22 +59,24 @@ impl Schema {
         self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
     }
 
-    /// The kinds with their types, in no order: ((group, version, kind), type). Group and version are `*` where any is meant.
+    /// Iterates over the kinds and their types, unordered: ((group, version, kind), type). Group
+    /// and version are `*` for kinds of every group version.
     pub fn kinds(&self) -> impl Iterator<Item = ((&'static str, &'static str, &'static str), StructId)> {
         self.kinds.iter().map(|(kind, id)| (*kind, *id))
     }
 
-    /// The groups in the order of discovery, their preferred version first.
+    /// Returns the groups in the order of discovery, each with its preferred version first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
     }
 
-    /// The built-in resources in the order of discovery.
+    /// Returns the built-in resources in the order of discovery.
     pub fn resources(&self) -> &[Resource] {
         &self.resources
     }
 
-    /// The values that the field, or the innermost items of it, may have; empty where it is no enum.
+    /// Returns the values that a field, or its innermost items, may have; empty if it is not an
+    /// enum.
     pub fn enumeration(&self, field: &FieldSchema) -> &[&'static str] {
         match self.lookup(field.package, field.innermost()) {
             Some(Named::Other(other)) => &other.values,
@@ -87,23 +90,25 @@ impl Schema {
         field.atomic || by_type && !field.granular
     }
 
-    /// The meaning of a declared name, as seen from a package: `Container`, `core/v1.Container`.
+    /// Looks up a declared name, as seen from a package: `Container`, `core/v1.Container`.
     pub(super) fn lookup(&self, home: &'static str, declared: &'static str) -> Option<&Named> {
         let name = declared.rsplit_once('.').map_or(declared, |(_, name)| name);
         self.named.get(&(self.home(home, declared), name))
     }
 
-    /// The package of a declared name.
+    /// Returns the package of a declared name.
     pub(super) fn home(&self, home: &'static str, declared: &'static str) -> &'static str {
         declared.rsplit_once('.').map_or(home, |(alias, _)| package(alias))
     }
 
-    /// The type at a path as errors print it: `spec.containers[0].env`, `metadata.labels[key]`.
+    /// Returns the type at a path in the form that errors print: `spec.containers[0].env`,
+    /// `metadata.labels[key]`.
     pub fn type_at(&self, root: StructId, path: &str) -> Option<Type> {
         self.place_at(root, path).map(|(found, _)| found)
     }
 
-    /// The type at a path, the last field on it, and how many lists and maps inside of that the path leads.
+    /// Returns the type at a path, the last field on it, and the number of lists and maps that the
+    /// path enters inside of that field.
     pub(super) fn place_at(
         &self,
         root: StructId,

@@ -103,7 +103,8 @@ fn resources_tell_what_is_served() {
     assert_eq!(preferred.versions, ["v2", "v1"]);
 }
 
-/// The table is what the published modules say. Skipped where there is no Go or no way to the modules.
+/// Checks that the table is the one of the published modules. Skipped without Go or without access
+/// to the modules.
 #[test]
 fn the_table_is_fresh() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../schema");
@@ -117,7 +118,7 @@ fn the_table_is_fresh() {
     }
 }
 
-/// The start-up budget of the whole program is 40 ms.
+/// Checks that reading takes a small part of the start-up budget of the whole program, 40 ms.
 #[test]
 fn reading_is_quick() {
     let started = std::time::Instant::now();

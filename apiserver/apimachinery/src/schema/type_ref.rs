@@ -16,7 +16,7 @@ pub enum TypeRef {
 }
 
 impl TypeRef {
-    /// The built-in type, if it is one.
+    /// Returns the built-in type; None for other types.
     pub fn built_in(&self) -> Option<StructId> {
         match self {
             TypeRef::Struct(id) => Some(*id),

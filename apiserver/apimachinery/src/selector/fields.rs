@@ -28,12 +28,12 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The terms.
+    /// Returns the terms.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// The one value that a field must have, if the selector requires one.
+    /// Returns the one value that a field must have; None if the selector does not require one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|t| t.equal && t.field == field).map(|t| t.value.as_str())
     }

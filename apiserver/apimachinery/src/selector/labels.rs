@@ -315,7 +315,8 @@ impl Parser {
         }
     }
 
-    /// `(a,b)`; a missing item, as in `(a,)` or `()`, is the empty value.
+    /// Parses a list of values, such as `(a,b)`; a missing item, as in `(a,)` or `()`, is the empty
+    /// value.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
         if open != Token::Open {

@@ -183,6 +183,8 @@ enum Place {
 }
 
 impl Selection {
+    /// Resolves the fields of a selector to their places in an object.
+    ///
     /// # Errors
     /// 400 for a field the kind cannot be selected by.
     pub fn resolve(fields: &SelectableFields, selector: &FieldSelector) -> Result<Selection> {

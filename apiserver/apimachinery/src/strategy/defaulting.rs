@@ -5,12 +5,13 @@ use serde_json::{Map, Value};
 /// The members of a JSON object.
 pub type Object = Map<String, Value>;
 
-/// The object at a dotted path, created if it is missing; None if another value is in the way.
+/// Returns the object at a dotted path, creating it if it is missing; None if another value is in
+/// its place.
 pub fn object_at<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Object> {
     path.split('.').try_fold(value, |value, name| Some(member(value.as_object_mut()?, name)))?.as_object_mut()
 }
 
-/// The member, an empty object if it is missing.
+/// Returns the member, creating an empty object if it is missing.
 pub fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Value {
     object.entry(name).or_insert_with(|| Value::Object(Map::new()))
 }

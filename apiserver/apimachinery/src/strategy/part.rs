@@ -18,7 +18,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The name of the subresource; "" for the object itself.
+    /// Returns the name of the subresource; "" for the object itself.
     pub fn name(self) -> &'static str {
         match self {
             Part::Main => "",

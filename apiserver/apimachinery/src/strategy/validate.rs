@@ -33,7 +33,7 @@ pub fn create(
     errors
 }
 
-/// The errors in a changed object, which is defaulted and prepared.
+/// Returns the errors in a changed object, which has been defaulted and prepared.
 pub fn update(
     new: &Value,
     old: &Value,
@@ -50,7 +50,7 @@ pub fn update(
     errors
 }
 
-/// The errors in an object after an update of its status.
+/// Returns the errors in an object after an update of its status.
 pub fn status_update(
     new: &Value,
     old: &Value,
@@ -65,7 +65,7 @@ pub fn status_update(
     errors
 }
 
-/// The errors in an object after an update of another subresource.
+/// Returns the errors in an object after an update of another subresource.
 pub fn subresource_update(
     part: Part,
     new: &Value,
@@ -78,7 +78,7 @@ pub fn subresource_update(
     errors
 }
 
-/// The errors in the metadata of a changed object.
+/// Returns the errors in the metadata of a changed object.
 pub fn changed(
     new: &Value,
     old: &Value,

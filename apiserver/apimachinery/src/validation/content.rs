@@ -6,7 +6,7 @@
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
-/// The message of a failed pattern: the rule, examples, the expression.
+/// Formats the message of a failed pattern: the rule, examples, the expression.
 pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{rule} (regex used for validation is '{pattern}')");
@@ -22,7 +22,7 @@ pub fn regex_error(rule: &str, pattern: &str, examples: &[&str]) -> String {
     text
 }
 
-/// The message about a text of more than `max` characters.
+/// Formats the message for a text of more than `max` characters.
 pub fn max_length(max: usize) -> String {
     format!("must be no more than {max} characters")
 }
@@ -35,7 +35,7 @@ fn is_label_shape(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// A DNS label (RFC 1123): `my-name`, at most 63 characters.
+/// Validates a DNS label (RFC 1123): `my-name`, at most 63 characters.
 pub fn dns1123_label(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 63 {
@@ -55,7 +55,7 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// A DNS subdomain (RFC 1123): `example.com`, at most 253 characters.
+/// Validates a DNS subdomain (RFC 1123): `example.com`, at most 253 characters.
 pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {
@@ -71,7 +71,7 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// As [`dns1123_subdomain`], with underscores inside of labels and one before each.
+/// Like [`dns1123_subdomain`], but allows underscores inside of labels and one before each.
 pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let mut errors = Vec::new();
@@ -89,7 +89,7 @@ pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     errors
 }
 
-/// A DNS label (RFC 1035): as RFC 1123, but it starts with a letter.
+/// Validates a DNS label (RFC 1035): like RFC 1123, but it starts with a letter.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 63 {
@@ -105,7 +105,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// A subdomain; its first label may be `*`.
+/// Validates a subdomain whose first label may be `*`.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {
@@ -140,7 +140,8 @@ fn qualified_error() -> String {
     regex_error(QUALIFIED_RULE, QUALIFIED, &["MyName", "my.name", "123-abc"])
 }
 
-/// The rules that moved to the newer package count bytes where the older ones count characters.
+/// Formats the message for a text of more than `max` bytes. The rules that moved to the newer
+/// package count bytes; the older ones count characters.
 fn max_bytes(max: usize) -> String {
     format!("must be no more than {max} bytes")
 }
@@ -177,7 +178,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// As [`dns1123_subdomain`], with the messages of the newer package.
+/// Like [`dns1123_subdomain`], with the messages of the newer package.
 pub fn long_name(text: &str) -> Vec<String> {
     let mut errors = dns1123_subdomain(text);
     if text.len() > 253
@@ -204,7 +205,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     errors
 }
 
-/// The name of an RBAC object: anything that is one segment of a path.
+/// Validates the name of an RBAC object: any single segment of a path.
 pub fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
@@ -212,12 +213,12 @@ pub fn path_segment(text: &str) -> Vec<String> {
     path_segment_prefix(text)
 }
 
-/// A valid prefix of a path segment.
+/// Validates a prefix of a path segment.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// A key of a ConfigMap's or Secret's data.
+/// Validates a key in the data of a ConfigMap or Secret.
 pub fn config_map_key(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {
@@ -244,7 +245,7 @@ fn not_a_dot_path(text: &str) -> Option<String> {
     }
 }
 
-/// The name of an environment variable: printable ASCII but `=`.
+/// Validates the name of an environment variable: printable ASCII except `=`.
 pub fn env_var_name(text: &str) -> Vec<String> {
     if text.is_empty() {
         return vec![format!("environment variable name {EMPTY}")];
@@ -255,7 +256,7 @@ pub fn env_var_name(text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// A C identifier: `my_name`.
+/// Validates a C identifier: `my_name`.
 pub fn c_identifier(text: &str) -> Vec<String> {
     let head = |c: char| c.is_ascii_alphabetic() || c == '_';
     if text.starts_with(head) && text.chars().all(|c| head(c) || c.is_ascii_digit()) {
@@ -268,7 +269,7 @@ pub fn c_identifier(text: &str) -> Vec<String> {
     )]
 }
 
-/// The number is between `low` and `high`, both included.
+/// Requires a number between `low` and `high`, both included.
 pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     if (low..=high).contains(&value) {
         return Vec::new();
@@ -276,12 +277,12 @@ pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     vec![format!("must be between {low} and {high}, inclusive")]
 }
 
-/// The number of a port.
+/// Validates a port number.
 pub fn port_number(port: i64) -> Vec<String> {
     in_range(port, 1, 65535)
 }
 
-/// An IANA service name, as ports are named.
+/// Validates an IANA service name, which is the format of port names.
 pub fn port_name(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 15 {
@@ -315,7 +316,7 @@ pub fn percent(text: &str) -> Vec<String> {
     )]
 }
 
-/// The name of an HTTP header.
+/// Validates the name of an HTTP header.
 pub fn http_header_name(text: &str) -> Vec<String> {
     if !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
         return Vec::new();

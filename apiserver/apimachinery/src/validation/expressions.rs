@@ -14,7 +14,8 @@ use crate::field::{Errors, Field};
 pub struct PolicyEnv(Env);
 
 impl PolicyEnv {
-    /// The variables of every expression, and `params` for a policy with parameters.
+    /// Creates the environment: the variables of every expression, and `params` for a policy with
+    /// parameters.
     pub fn new(has_params: bool) -> PolicyEnv {
         PolicyEnv(environments::admission(has_params))
     }
@@ -62,7 +63,7 @@ impl PolicyEnv {
         }
     }
 
-    /// Reports an expression that does not compile. Blank ones are left to others.
+    /// Reports an expression that does not compile. Skips blank ones, which other rules report.
     pub fn check(&self, expression: &Field<'_>, types: &[Type], errors: &mut Errors) -> Option<Program> {
         let text = expression.str();
         if text.trim().is_empty() {

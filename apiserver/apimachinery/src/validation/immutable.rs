@@ -14,12 +14,13 @@ pub fn same(new: &Field<'_>, old: &Field<'_>) -> bool {
     new.value() == old.value() || (empty(new) && empty(old))
 }
 
-/// An empty list or string, which equals an absent one. (An empty object may be a pointer that is set.)
+/// Checks for an empty list or string, which equals an absent one. (An empty object may be a
+/// pointer that is set.)
 pub fn is_empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_str().is_some_and(str::is_empty)
 }
 
-/// The new value must equal the old one.
+/// Requires that the new value equals the old one.
 pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || match new.value() {
         Some(_) => new.invalid(IMMUTABLE),
@@ -27,12 +28,14 @@ pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// [`immutable`] for a text that is no pointer in Go: an absent one is printed as an empty one.
+/// Like [`immutable`], for a text that is not a pointer in Go: an absent one is printed as an empty
+/// one.
 pub fn immutable_text(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(new.str() != old.str(), || new.invalid(IMMUTABLE));
 }
 
-/// [`immutable`] for a value that is printed in its internal representation, such as `meta.LabelSelector`.
+/// Like [`immutable`], for a value that is printed in its internal representation, such as
+/// `meta.LabelSelector`.
 pub fn immutable_as(type_name: &'static str, new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || printed::invalid(new, type_name, IMMUTABLE));
 }

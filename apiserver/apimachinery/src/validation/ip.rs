@@ -34,13 +34,13 @@ fn parse_v4(text: &str) -> Option<Ipv4Addr> {
     parts.next().is_none().then(|| octets.into())
 }
 
-/// Digits only, any number of leading zeros.
+/// Parses a text of digits only, with any number of leading zeros.
 fn parse_decimal(text: &str) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The canonical text of an address; an IPv4-mapped IPv6 address is written as IPv4.
+/// Formats an address canonically; an IPv4-mapped IPv6 address is written as IPv4.
 fn canonical(address: IpAddr) -> String {
     address.to_canonical().to_string()
 }
@@ -49,7 +49,7 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// The error in a value of an older field.
+/// Returns the error in a value of an older field; None if it is valid.
 pub fn legacy_address(text: &str) -> Option<&'static str> {
     let Some(address) = parse(text) else { return Some(NOT_AN_IP) };
     if text.parse::<IpAddr>().is_err() {
@@ -58,7 +58,7 @@ pub fn legacy_address(text: &str) -> Option<&'static str> {
     is_mapped(address).then_some("must not be an IPv4-mapped IPv6 address")
 }
 
-/// The error in a value of a field that requires canonical addresses.
+/// Returns the error in a value of a field that requires canonical addresses; None if it is valid.
 pub fn address(text: &str) -> Option<String> {
     if let Some(error) = legacy_address(text) {
         return Some(error.to_owned());
@@ -67,7 +67,7 @@ pub fn address(text: &str) -> Option<String> {
     (text != canonical).then(|| format!("must be in canonical form ({})", quote(&canonical)))
 }
 
-/// The errors in the address of an endpoint.
+/// Returns the errors in the address of an endpoint.
 pub fn endpoint_address(text: &str) -> Vec<String> {
     let Some(address) = parse(text) else { return vec!["must be a valid IP address".to_owned()] };
     let (link_local, link_local_multicast) = match address.to_canonical() {
@@ -89,7 +89,7 @@ pub fn endpoint_address(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// The warning about a valid but non-canonical address.
+/// Returns the warning for an address that is valid but not canonical.
 pub fn address_warning(field: &Field<'_>) -> Option<String> {
     let (path, text) = (field.path(), field.str());
     let address = parse(text)?;
@@ -127,7 +127,7 @@ impl Cidr {
         (cidr.prefix <= cidr.width()).then_some(cidr)
     }
 
-    /// As [`Cidr::parse`], rejecting leading zeros.
+    /// Like [`Cidr::parse`], but rejects leading zeros.
     fn parse_strict(text: &str) -> Option<Cidr> {
         let (address, prefix) = text.split_once('/')?;
         let leading_zero = prefix.len() > 1 && prefix.starts_with('0');
@@ -138,7 +138,7 @@ impl Cidr {
         if self.address.is_ipv4() { 32 } else { 128 }
     }
 
-    /// The block with all bits beyond the prefix cleared.
+    /// Returns the block with all bits beyond the prefix cleared.
     pub fn network(&self) -> Cidr {
         let host_bits = u32::from(self.width() - self.prefix);
         let address = match self.address {
@@ -152,7 +152,7 @@ impl Cidr {
         Cidr { address, prefix: self.prefix }
     }
 
-    /// The first address after that of the network.
+    /// Returns the first address after that of the network.
     pub fn first_host(&self) -> IpAddr {
         match self.network().address {
             IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).saturating_add(1).into()),
@@ -175,7 +175,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// The error in a block in an older field.
+/// Returns the error in a block in an older field; None if it is valid.
 pub fn legacy_cidr(text: &str) -> Option<&'static str> {
     if Cidr::parse(text).is_none() {
         return Some(NOT_A_CIDR);
@@ -189,7 +189,7 @@ pub fn legacy_cidr(text: &str) -> Option<&'static str> {
     (strict != strict.network()).then_some("must not have bits set beyond the prefix length")
 }
 
-/// The error in a block in a field that requires canonical blocks.
+/// Returns the error in a block in a field that requires canonical blocks; None if it is valid.
 pub fn cidr(text: &str) -> Option<String> {
     if let Some(error) = legacy_cidr(text) {
         return Some(error.to_owned());
@@ -198,7 +198,7 @@ pub fn cidr(text: &str) -> Option<String> {
     (text != canonical).then(|| format!("must be in canonical form ({})", quote(&canonical)))
 }
 
-/// The warnings about a valid but non-canonical block.
+/// Returns the warnings for a block that is valid but not canonical.
 pub fn cidr_warnings(field: &Field<'_>) -> Vec<String> {
     let (path, text) = (field.path(), field.str());
     let Some(cidr) = Cidr::parse(text) else { return Vec::new() };

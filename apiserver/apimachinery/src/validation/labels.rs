@@ -15,7 +15,7 @@ pub struct SelectorOptions {
     pub allow_unknown_operators: bool,
 }
 
-/// The rules of a `LabelSelector`; an absent one is fine.
+/// Validates a `LabelSelector`; an absent one is valid.
 pub fn validate_label_selector(selector: &Field<'_>, options: SelectorOptions, errors: &mut Errors) {
     validate_labels(&selector.get("matchLabels"), errors);
     for requirement in selector.get("matchExpressions").items() {

@@ -9,7 +9,7 @@ use crate::field::{Errors, Field};
 /// A rule for strings: returns the errors.
 pub type StringRule = fn(&str) -> Vec<String>;
 
-/// A required member.
+/// Validates a required member.
 pub fn required(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.is_empty(), || field.required(""));
 }
@@ -21,7 +21,7 @@ pub fn all_required(object: &Field<'_>, members: &[&str], errors: &mut Errors) {
     }
 }
 
-/// A required member that must satisfy the rule.
+/// Validates a required member that must satisfy the rule.
 pub fn required_and(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if field.is_empty() {
         errors.push(field.required(""));
@@ -30,26 +30,26 @@ pub fn required_and(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     }
 }
 
-/// An optional member that must satisfy the rule; an empty string counts as absent.
+/// Validates an optional member that must satisfy the rule; an empty string counts as absent.
 pub fn if_any(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if !field.is_empty() {
         errors.invalid_each(field, rule(field.str()));
     }
 }
 
-/// An optional member that must satisfy the rule even if it is empty.
+/// Validates an optional member that must satisfy the rule even if it is empty.
 pub fn if_set(field: &Field<'_>, rule: StringRule, errors: &mut Errors) {
     if field.exists() {
         errors.invalid_each(field, rule(field.str()));
     }
 }
 
-/// An optional member that must have one of these values.
+/// Validates an optional member that must have one of these values.
 pub fn one_of(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     errors.push_if(field.exists() && !supported.contains(&field.str()), || field.not_supported(supported));
 }
 
-/// A required member that must have one of these values.
+/// Validates a required member that must have one of these values.
 pub fn required_one_of(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     if field.is_empty() {
         errors.push(field.required(""));
@@ -58,13 +58,13 @@ pub fn required_one_of(field: &Field<'_>, supported: &[&str], errors: &mut Error
     }
 }
 
-/// A port number; 0 if it is absent.
+/// Validates a port number; an absent one counts as 0.
 pub fn port_number(port: &Field<'_>, errors: &mut Errors) {
     let number = port.int().unwrap_or(0);
     errors.extend(content::port_number(number).into_iter().map(|e| port.invalid_value(number, e)));
 }
 
-/// A port number or name.
+/// Validates a port number or name.
 pub fn port(port: &Field<'_>, errors: &mut Errors) {
     match port.value() {
         Some(Value::String(name)) => errors.invalid_each(port, content::port_name(name)),
@@ -92,7 +92,7 @@ pub fn domain_prefixed_path(path: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A domain of at least two labels; a trailing dot is allowed.
+/// Validates a domain of at least two labels; a trailing dot is allowed.
 pub fn fully_qualified_domain_name(domain: &Field<'_>, errors: &mut Errors) {
     if domain.is_empty() {
         errors.push(domain.required(""));

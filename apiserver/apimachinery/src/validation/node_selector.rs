@@ -70,7 +70,7 @@ pub fn has_invalid_values(selector: &Field<'_>) -> bool {
     selector.get("nodeSelectorTerms").items().any(|term| labels::has_invalid_values(&term))
 }
 
-/// The warning about a deprecated node label.
+/// Returns the warning for a deprecated node label; None for other labels.
 pub fn deprecated_label(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => r#"deprecated since v1.14; use "kubernetes.io/arch" instead"#,
@@ -93,7 +93,7 @@ pub fn deprecated_label(key: &str) -> Option<&'static str> {
     })
 }
 
-/// Warnings about deprecated labels in the expressions of a term or of a label selector.
+/// Returns warnings for deprecated labels in the expressions of a term or of a label selector.
 pub fn expression_warnings(term: &Field<'_>) -> Vec<String> {
     let keys = term.get("matchExpressions").items().map(|expression| expression.get("key"));
     keys.filter_map(|key| {

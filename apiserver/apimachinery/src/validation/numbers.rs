@@ -8,12 +8,12 @@ use crate::validation::content;
 /// The message about a negative number.
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// An absent number is valid.
+/// Requires that a number is not negative. An absent number is valid.
 pub fn not_negative(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(field.int().is_some_and(|number| number < 0), || field.invalid(NOT_NEGATIVE));
 }
 
-/// A non-negative number, or a percentage.
+/// Validates a non-negative number, or a percentage.
 pub fn int_or_percent(field: &Field<'_>, errors: &mut Errors) {
     match field.value() {
         Some(Value::String(text)) => errors.invalid_each(field, content::percent(text)),
@@ -28,7 +28,8 @@ pub fn at_most_100_percent(field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The number, as a number or as a text, or the number before the percent sign; 0 for anything else.
+/// Returns the number, given as a number or as a text, or the number before the percent sign; 0 for
+/// anything else.
 pub fn int_or_percent_value(field: &Field<'_>) -> i64 {
     field.int().or_else(|| percent(field)).or_else(|| field.str().parse().ok()).unwrap_or(0)
 }

@@ -26,12 +26,12 @@ const OBJECTS: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// A list of quantities by resource name.
+/// Parses a list of quantities by resource name.
 pub fn read(list: &Field<'_>) -> ResourceList {
     list.entries().filter_map(|(name, value)| Some((name.to_owned(), value.str().parse().ok()?))).collect()
 }
 
-/// A vendor's resource, such as `example.com/gpu`.
+/// Checks for a vendor's resource, such as `example.com/gpu`.
 pub fn is_extended(name: &str) -> bool {
     let in_quota = format!("requests.{name}");
     names::is_extended(name) && content::qualified_name(&in_quota).is_empty()
@@ -95,7 +95,7 @@ pub fn validate_quota_name(name: &str, field: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The quantity in a field; 0 if it is absent.
+/// Returns the quantity in a field; 0 if it is absent.
 pub fn amount(field: &Field<'_>) -> Quantity {
     field.str().parse().unwrap_or(Quantity::from_int(0))
 }
@@ -118,7 +118,7 @@ pub fn validate_positive(field: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!amount(field).is_positive(), || field.invalid("must be greater than zero"));
 }
 
-/// The oldest rule for capacities, which prints the amount as a plain number.
+/// Validates a capacity by the oldest rule, which prints the amount as a plain number.
 pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
     let value = amount(field).value();
     errors.push_if(value < 0, || field.invalid_value(value, "must be a valid resource quantity"));

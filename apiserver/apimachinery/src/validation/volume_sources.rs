@@ -93,7 +93,7 @@ fn validate_azure_file(source: &Field<'_>, errors: &mut Errors) {
     errors.push_if(namespace.exists() && namespace.is_empty(), || namespace.required(""));
 }
 
-/// A reference to a secret; in PersistentVolumes it has a namespace too.
+/// Validates a reference to a secret; in PersistentVolumes it has a namespace too.
 fn validate_secret_reference(reference: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     if reference.exists() {
         match owner {
@@ -105,7 +105,7 @@ fn validate_secret_reference(reference: &Field<'_>, owner: SourceOwner<'_>, erro
     }
 }
 
-/// The name of a CSI driver: a subdomain of at most 63 characters, of any case.
+/// Validates the name of a CSI driver: a subdomain of at most 63 characters, of any case.
 pub fn validate_csi_driver_name(name: &Field<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
@@ -217,7 +217,7 @@ fn validate_path(path: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A path without the element `..`.
+/// Validates a path without the element `..`.
 pub fn validate_no_backsteps(path: &Field<'_>, errors: &mut Errors) {
     errors.invalid_each(path, paths::no_backsteps(path.str()));
 }

@@ -52,7 +52,8 @@ impl<'a> Url<'a> {
     }
 }
 
-/// A port may be missing or empty, and else consists of digits (`parseHost` of Go's net/url).
+/// Validates the port of a host (`parseHost` of Go's net/url). It may be missing or empty;
+/// otherwise it consists of digits.
 fn check_port(host: &str) -> Result<(), String> {
     let after = match host.starts_with('[') {
         true => &host[host.rfind(']').ok_or("missing ']' in host")? + 1..],

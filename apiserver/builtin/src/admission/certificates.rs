@@ -71,7 +71,7 @@ impl AdmissionPlugin for CertificateSubjectRestriction {
     }
 }
 
-/// The stored signing request, if this is an update of that subresource.
+/// Returns the stored signing request if this is an update of that subresource.
 fn updated<'a>(attributes: &'a AdmissionAttributes<'_>, subresource: &str) -> Option<&'a Value> {
     let concerned = attributes.is_any(GROUP, RESOURCE)
         && attributes.subresource == subresource

@@ -57,7 +57,8 @@ enum Subject {
     Claim,
 }
 
-/// The kind of object that is limited; None if the request is not. The resources of a pod change by its `resize` only.
+/// Returns the kind of object that is limited; None if the request is not. Resources of a pod
+/// change only through its `resize`.
 fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     let (operation, pods) = (attributes.operation, attributes.is_any("", "pods"));
     let subject = match (attributes.subresource, operation) {
@@ -72,7 +73,8 @@ fn subject(attributes: &AdmissionAttributes<'_>) -> Option<Subject> {
     (!is_terminating).then_some(subject)
 }
 
-/// The `requests` or `limits` of a whole pod. Unlike elsewhere, huge pages of the pod itself do not count.
+/// Computes the `requests` or `limits` of a whole pod. Unlike elsewhere, pod-level huge pages do
+/// not count.
 fn limited_resources(spec: &Value, which: &str) -> ResourceList {
     let mut pod_level = resources(&spec["resources"][which]);
     pod_level.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
@@ -119,7 +121,8 @@ fn defaults(range: &Value, member: &str) -> Vec<(String, Value)> {
     entries.map(|(name, quantity)| (name.clone(), quantity.clone())).collect()
 }
 
-/// The names of the resources that were set, sorted.
+/// Sets the defaults that are missing in a list of resources; returns the names of those set,
+/// sorted.
 fn set_list_defaults(container: &mut Value, member: &str, defaults: &[(String, Value)]) -> Vec<String> {
     let mut set: Vec<String> = defaults
         .iter()
@@ -148,7 +151,7 @@ fn check_containers(limit: &Value, spec: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The bounds of an entry that are violated.
+/// Checks the bounds of an entry; returns those that are violated.
 fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<String> {
     let kind = text(&limit["type"]);
     let bounds = |member: &str| resources(&limit[member]).into_iter();
@@ -166,7 +169,7 @@ fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList) -> Vec<S
     errors
 }
 
-/// Only the requests of claims are bounded.
+/// Checks a claim. Only its requests are bounded.
 fn check_claim(limit: &Value, spec: &Value) -> Vec<String> {
     let requests = resources(&spec["resources"]["requests"]);
     let kind = text(&limit["type"]);

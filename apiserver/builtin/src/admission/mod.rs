@@ -81,17 +81,17 @@ impl PluginDeclaration {
     }
 }
 
-/// A plugin that is on by default.
+/// Declares a plugin that is on by default.
 const fn on(name: &'static str, attach: Attach) -> PluginDeclaration {
     PluginDeclaration { name, is_default: true, gate: None, attach: Some(attach) }
 }
 
-/// A plugin that is on by default, and not implemented.
+/// Declares a plugin that is on by default, and not implemented.
 const fn absent(name: &'static str) -> PluginDeclaration {
     PluginDeclaration { name, is_default: true, gate: None, attach: None }
 }
 
-/// A plugin that is off by default, and not implemented.
+/// Declares a plugin that is off by default, and not implemented.
 const fn off(name: &'static str) -> PluginDeclaration {
     PluginDeclaration { name, is_default: false, gate: None, attach: None }
 }
@@ -164,8 +164,9 @@ static PLUGINS: [PluginDeclaration; 41] = [
     off("AlwaysDeny"),
 ];
 
-/// The chain of the plugins that are on. Two links have no name, so that no selection disables them: the limit of all pods comes first, so
-/// that what is rejected costs least, and what kube-apiserver's storage of RBAC objects checks between the two passes comes last.
+/// Builds the chain of the enabled plugins. Two links have no name, so that no selection disables
+/// them. The limit of all pods comes first, so that rejected pods cost least. The checks that
+/// kube-apiserver's storage of RBAC objects makes between the two passes come last.
 ///
 /// - `max_pods`: of all namespaces together
 pub fn chain(
@@ -189,7 +190,7 @@ pub fn chain(
     chain
 }
 
-/// The plugins that the operator enabled explicitly, and that do nothing.
+/// Iterates over the plugins that the operator enabled explicitly, and that are not implemented.
 fn not_implemented(selection: &PluginSelection) -> impl Iterator<Item = &'static str> {
     let is_missing =
         |name: &&str| PLUGINS.iter().any(|plugin| plugin.name == *name && plugin.attach.is_none());

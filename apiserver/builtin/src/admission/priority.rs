@@ -89,7 +89,7 @@ fn keep(attributes: &mut AdmissionAttributes<'_>) {
     }
 }
 
-/// The global default; the lowest of several, which concurrent creates can lead to.
+/// Returns the global default; the lowest one if concurrent creates led to several.
 fn default_class(cluster: &dyn Cluster) -> Result<Option<Value>> {
     let classes = cluster.list(&GroupResource::new(GROUP, RESOURCE), "")?;
     let default = classes.into_iter().filter(|class| class["globalDefault"] == true);

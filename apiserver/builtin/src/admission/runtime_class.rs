@@ -74,7 +74,7 @@ fn handles(attributes: &AdmissionAttributes<'_>) -> bool {
     attributes.is("", "pods") && attributes.operation == Operation::Create
 }
 
-/// The class that a pod names, if it names one.
+/// Returns the class that a pod names; None if it names none.
 fn class_of(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<Option<Value>> {
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
     if let Some(error) = refused_name(name) {

@@ -34,7 +34,7 @@ impl Default for PluginSelection {
 }
 
 impl PluginSelection {
-    /// The default plugins, with `enable` added and `disable` removed.
+    /// Selects the default plugins, with `enable` added and `disable` removed.
     ///
     /// # Errors
     /// A name is unknown, or in both lists.
@@ -66,13 +66,13 @@ impl PluginSelection {
         self.enabled.contains(name)
     }
 
-    /// The plugins that the operator enabled explicitly.
+    /// Iterates over the plugins that the operator enabled explicitly.
     pub(super) fn asked_for(&self) -> impl Iterator<Item = &'static str> {
         self.asked_for.iter().copied()
     }
 }
 
-/// The plugins of these names, or the first unknown name.
+/// Returns the plugins with these names, or the first unknown name.
 fn known<N: AsRef<str>>(names: &[N]) -> Result<BTreeSet<&'static str>, String> {
     let find = |name: &str| PLUGINS.iter().map(|plugin| plugin.name).find(|known| *known == name);
     let names = names.iter().map(AsRef::as_ref).filter(|name| !name.is_empty());

@@ -139,7 +139,7 @@ fn is_mirror(pod: &Value) -> bool {
 }
 
 impl ServiceAccount {
-    /// The end of the name of a pod's volume.
+    /// Returns the suffix for the name of the volume of a pod.
     fn suffix(&self, attributes: &AdmissionAttributes<'_>) -> String {
         let metadata = &attributes.object["metadata"];
         let owner = text(&metadata["ownerReferences"][0]["uid"]);
@@ -190,7 +190,7 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// The reference to an API object that a mirror pod must not have.
+/// Returns the reference to an API object that a mirror pod must not have; None if it has none.
 fn refuse_mirror(pod: &Value) -> Option<&'static str> {
     let spec = &pod["spec"];
     if !text(&spec["serviceAccountName"]).is_empty() {
@@ -230,7 +230,8 @@ fn references_secrets(spec: &Value) -> bool {
         || items(&spec["volumes"]).iter().any(in_volume)
 }
 
-/// The secrets that a container's environment refers to; with the name of the variable if the reference is of one.
+/// Iterates over the secrets in the environment of a container; with the name of the variable if a
+/// variable refers to the secret.
 fn env_secrets(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
     let variables = items(&container["env"])
         .iter()
@@ -244,7 +245,7 @@ fn enforces_secrets(account: &Value) -> bool {
     matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// The first secret that a pod uses and its account does not list.
+/// Returns the first secret that a pod uses and its account does not list.
 fn secret_problem(spec: &Value, account: &Value) -> Option<String> {
     let name = text(&account["metadata"]["name"]);
     let mountable = names(&account["secrets"]);

@@ -66,7 +66,7 @@ impl Drop for ServiceReservation {
 }
 
 impl ServiceAllocator {
-    /// The allocator of a block of cluster IPs.
+    /// Creates an allocator for a block of cluster IPs.
     pub fn new(cidr: Cidr) -> ServiceAllocator {
         ServiceAllocator { cidr: cidr.network(), reserved: Arc::default() }
     }
@@ -198,7 +198,7 @@ fn ip_addresses(registry: &Registry) -> Option<Arc<ResourceInfo>> {
     registry.by_resource(&GroupResource::new("networking.k8s.io", "ipaddresses"))
 }
 
-/// The write that creates the IPAddress of an address. None without that kind.
+/// Returns the write that creates the IPAddress of an address. None if that kind is not served.
 fn allocate_address(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
     let info = ip_addresses(registry)?;
     let mut object = ip_address(address, service.namespace(), service.name());
@@ -210,8 +210,9 @@ fn allocate_address(registry: &Registry, address: IpAddr, service: &Value) -> Op
     Some(Write::put(key, Expect::Absent, stored_bytes(&info, object)))
 }
 
-/// The write that deletes the IPAddress of an address. None for an address allocated to another
-/// Service: one created through its status names an address without allocating it.
+/// Returns the write that deletes the IPAddress of an address. None for an address allocated to
+/// another Service: a Service that is created through its status names an address without
+/// allocating it.
 fn release_address(registry: &Registry, address: IpAddr, service: &Value) -> Option<Write> {
     let stored = registry.current(&*ip_addresses(registry)?, "", &address.to_string())?;
     let holder = ip_address(address, service.namespace(), service.name());
@@ -222,7 +223,7 @@ fn release_address(registry: &Registry, address: IpAddr, service: &Value) -> Opt
     Some(Write::delete(stored.key.clone(), Expect::Revision(stored.revision)))
 }
 
-/// The node ports that Services hold.
+/// Returns the node ports that Services hold.
 fn stored_node_ports(kind: &dyn Allocate, services: &BucketSnapshot<ObjectIndex>) -> Result<BTreeSet<i64>> {
     let mut ports = BTreeSet::new();
     for stored in services.iter() {
@@ -231,7 +232,7 @@ fn stored_node_ports(kind: &dyn Allocate, services: &BucketSnapshot<ObjectIndex>
     Ok(ports)
 }
 
-/// The IPAddress object of an allocated address.
+/// Builds the IPAddress object of an allocated address.
 fn ip_address(address: IpAddr, namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1",

@@ -46,7 +46,7 @@ pub(super) fn record_node_ports(
     Ok(Some(Write::put(key, expect, stored_range(&taken))))
 }
 
-/// The stored bytes of the range, in which so many ports are taken.
+/// Encodes the range as it is stored, with these ports taken.
 fn stored_range(taken: &BTreeSet<i64>) -> String {
     let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
     let data = STANDARD.encode(bitmap(taken));
@@ -55,7 +55,8 @@ fn stored_range(taken: &BTreeSet<i64>) -> String {
     )
 }
 
-/// A bit for each port from the first on, as the bytes of a big-endian number.
+/// Builds the bitmap of the ports, one bit for each from the first on, as the bytes of a big-endian
+/// number.
 fn bitmap(taken: &BTreeSet<i64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for port in taken.iter().filter(|port| NODE_PORTS.contains(port)) {

@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A pod and its behavior.
+/// Returns a pod and its behavior.
 ///
-/// - `profile`: the behavior of pods that nothing else is said about
+/// - `profile`: the behavior of pods without a specific one
 ///
 /// # Errors
 /// Its namespace cannot be read.
@@ -25,7 +25,7 @@ pub fn behavior_of(cluster: &dyn Cluster, pod: &Value, profile: Profile) -> Resu
     Ok((pod, behavior))
 }
 
-/// The overrides that a pod inherits from its owners and its namespace.
+/// Returns the overrides that a pod inherits from its owners and its namespace.
 ///
 /// # Errors
 /// Its namespace cannot be read.

@@ -123,7 +123,8 @@ pub fn connect(
 }
 
 impl ContainerTarget<'_> {
-    /// The log of the container from now on, which ends with it. None if it is not running.
+    /// Returns the log of the container from now on, which ends with the container. None if it is
+    /// not running.
     pub fn written_from_now_on(&self) -> Result<Option<BoxStream<'static, String>>> {
         let ContainerTarget { registry, target, pod, container, revision, profile } = *self;
         let options = LogOptions::from_now_on(container);
@@ -135,7 +136,7 @@ impl ContainerTarget<'_> {
         Ok(follower.map(log::Follower::into_stream))
     }
 
-    /// A command in the container.
+    /// Starts a command in the container.
     ///
     /// - `has_input`: whether the client sends any
     fn command(&self, words: Vec<String>, has_input: bool) -> Result<Process> {
@@ -149,7 +150,7 @@ impl ContainerTarget<'_> {
         Ok(Process::Command { words, execution })
     }
 
-    /// The container's own process.
+    /// Attaches to the main process of the container.
     ///
     /// - `has_input`: whether the client sends any
     fn main_process(&self, has_input: bool) -> Result<Process> {
@@ -167,7 +168,7 @@ impl ContainerTarget<'_> {
         Ok(Process::Shell { shell: Box::new(Shell::new(pod, spec, behavior)), main: Some(main) })
     }
 
-    /// The pod, the container of its spec, and their behavior.
+    /// Returns the pod, its container and their behavior.
     fn behavior(&self) -> Result<(Pod, Container, PodBehavior)> {
         let (pod, behavior) = behavior_of(self.registry.as_ref(), self.pod, self.profile)?;
         let spec = coracle_kinds::pods::containers(&pod)
@@ -177,7 +178,8 @@ impl ContainerTarget<'_> {
     }
 }
 
-/// The course of a command that nothing is known about: that of one that is not found, which every client shows.
+/// Builds the execution of an unknown command: that of a command that is not found, which every
+/// client shows.
 fn not_simulated(words: &[String]) -> Execution {
     let command = quote(&words.join(" "));
     let text = format!(
@@ -352,7 +354,7 @@ fn on_terminal(text: Bytes, tty: bool) -> Bytes {
     shown.into()
 }
 
-/// The response to a handshake that is refused.
+/// Builds the response to a rejected handshake.
 ///
 /// # Errors
 /// 400 for a request that asks for no upgrade.

@@ -160,7 +160,7 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
     }
 }
 
-/// The names of the containers of a pod.
+/// Returns the names of the containers of a pod.
 fn container_names(pod: &Value) -> Vec<&str> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
     containers.filter_map(|container| container["name"].as_str()).collect()
@@ -209,7 +209,7 @@ fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container
     Ok(true)
 }
 
-/// The options of a connection, such as PodExecOptions, as admission sees them.
+/// Builds the options of a connection, such as PodExecOptions, for admission.
 fn options(subresource: &Subresource, connection: Connection, query: &Query, path: &str) -> Value {
     let mut options = json!({
         "kind": subresource.kind,
@@ -275,7 +275,7 @@ fn check_log_options(pod: &str, query: &Query) -> Result<()> {
     }
 }
 
-/// A container must be named, unless there is but one.
+/// Checks the name of a container. It is required unless the pod has only one container.
 fn check_container(pod: &Value, name: &str) -> Result<()> {
     let names = |member: &str| -> Vec<&str> {
         let containers = pod.pointer(&format!("/spec/{member}")).and_then(Value::as_array);

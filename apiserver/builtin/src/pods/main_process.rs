@@ -48,7 +48,7 @@ impl MainProcess {
     }
 }
 
-/// The time for which a container has been running; None if it is not.
+/// Returns the time for which a container has been running; None if it is not.
 fn running_for(pod: &Value, container: &str, now: Timestamp) -> Option<Duration> {
     let lists = ["containerStatuses", "ephemeralContainerStatuses"];
     let mut statuses = lists.iter().flat_map(|list| pod["status"][list].as_array().into_iter().flatten());

@@ -29,12 +29,12 @@ pub struct ProxiedName<'a> {
 }
 
 impl ProxiedName<'_> {
-    /// The name of an object, without a scheme and a port.
+    /// Creates the name of an object, without a scheme and a port.
     pub fn of(name: &str) -> ProxiedName<'_> {
         ProxiedName { scheme: "", name, port: "" }
     }
 
-    /// The parts of a name; None for a name that has others.
+    /// Parses a name into its parts; None if it has too many.
     pub fn parse(text: &str) -> Option<ProxiedName<'_>> {
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {
@@ -50,7 +50,8 @@ impl ProxiedName<'_> {
     }
 }
 
-/// The server of a pod's port; by default of the first one that a container declares.
+/// Returns the server of a port of a pod; by default that of the first port that a container
+/// declares.
 ///
 /// # Errors
 /// 501 if no process stands for the port.
@@ -74,7 +75,7 @@ pub fn pod_upstream(
     Ok(Upstream { destination, is_tls: named.is_tls(), host: format!("{ip}:{port}") })
 }
 
-/// The first port that a container of a pod declares.
+/// Returns the first port that a container of a pod declares.
 fn first_port(pod: &Value) -> Option<u16> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
     let mut ports = containers.filter_map(|container| container.pointer("/ports/0/containerPort"));

@@ -136,7 +136,7 @@ impl Shell {
         }
     }
 
-    /// The course of a line after those before it.
+    /// Runs a line in the current session.
     fn step(&self, line: &str, now: Timestamp) -> Step {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let with_code = |code| Session { code, ..self.session.clone() };
@@ -177,7 +177,7 @@ impl Shell {
 }
 
 impl Session {
-    /// The course of the last line of a script, of which the others were shown.
+    /// Runs the last line of a script, after the output of the other lines has been shown.
     fn after(&self, script: String, whole: Execution) -> Step {
         let (mut output, mut passed, mut marked) = (Vec::new(), 0, None);
         for Output { at, data: mut text, is_error } in whole.output {

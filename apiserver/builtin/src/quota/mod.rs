@@ -61,7 +61,7 @@ fn reserve(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec
     reserved.collect()
 }
 
-/// The resources that a quota limits and this kind of object takes.
+/// Iterates over the resources that a quota limits and that this kind of object uses.
 fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Item = &'a str> {
     let hard = quota["status"]["hard"].as_object().into_iter().flatten();
     hard.map(|(name, _)| name.as_str()).filter(|name| evaluator.measures(name))
@@ -84,7 +84,7 @@ fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &
     Ok(())
 }
 
-/// The increase of usage. A decrease is left to the controller.
+/// Computes the increase of usage. The controller handles decreases.
 fn increase(usage: &ResourceList, before: &ResourceList) -> ResourceList {
     let more = usage.iter().map(|(name, now)| {
         let had = before.get(name);

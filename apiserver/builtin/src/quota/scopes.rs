@@ -31,7 +31,7 @@ fn is_in(scope: &Value, evaluator: &Evaluator, object: &Value) -> bool {
     }
 }
 
-/// The VolumeAttributesClasses of a claim: desired, current and in transition.
+/// Returns the VolumeAttributesClasses of a claim: desired, current and in transition.
 fn attributes_classes(claim: &Value) -> [&str; 3] {
     let status = &claim["status"];
     [

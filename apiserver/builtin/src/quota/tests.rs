@@ -25,7 +25,7 @@ fn claim(size: &str) -> Value {
            "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}})
 }
 
-/// The usage after the request, or the error; `""` if nothing is reserved.
+/// Reserves for the request; returns the usage after it, or the error; `""` if nothing is reserved.
 fn render(mut request: Request, quota: Value) -> String {
     match reserve(&request.attributes(), &[quota]) {
         Err(error) => error.to_string(),

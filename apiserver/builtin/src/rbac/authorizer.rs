@@ -40,13 +40,13 @@ impl RbacAuthorizer {
         RbacAuthorizer { informer: RbacInformer::resume(snapshot, store, table) }
     }
 
-    /// The rules of each binding that applies to the user in a namespace, and the bound roles that
-    /// do not exist.
+    /// Returns the rules of each binding that applies to the user in a namespace, and the bound
+    /// roles that do not exist.
     pub(super) fn bound_rules(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
         self.informer.index().rules_for(user, namespace)
     }
 
-    /// The rules of a role; for a `Role`, of the one in `namespace`.
+    /// Returns the rules of a role; for a `Role`, of the one in `namespace`.
     pub(super) fn rules_of_role(&self, kind: Kind, namespace: &str, name: &str) -> Option<PolicyRules> {
         self.informer.index().rules_of_role(kind, namespace, name).cloned()
     }
@@ -226,7 +226,8 @@ mod tests {
         assert_eq!(world.refreshed().bound_rules(&UserInfo::new("bob", &[]), "ns"), (vec![], vec![]));
     }
 
-    /// Each of these was a product of two lists that clients control.
+    /// Checks that subjects and groups are evaluated once: their number was a product of two lists
+    /// that clients control.
     #[test]
     fn bindings_subjects_and_groups_are_evaluated_once() {
         let names =

@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a resource, if it is one of RBAC.
+    /// Returns the kind of a resource; None if it is not one of RBAC.
     pub fn of(resource: &GroupResource) -> Option<Kind> {
         if resource.group != GROUP {
             return None;
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The kind of role that a `roleRef.kind` names.
+    /// Returns the kind of role that a `roleRef.kind` names.
     pub fn of_role(kind: &str) -> Option<Kind> {
         match kind {
             "Role" => Some(Kind::Role),
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The kind's name in objects.
+    /// Returns the name of the kind in objects.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Role => "Role",
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The singular name of the resource.
+    /// Returns the singular name of the resource.
     pub fn singular(self) -> &'static str {
         match self {
             Kind::Role => "role",
@@ -86,13 +86,13 @@ pub struct RoleRef {
 }
 
 impl RoleRef {
-    /// The text of the error that the role does not exist.
+    /// Formats the error for a role that does not exist.
     pub fn not_found(&self) -> String {
         format!("{}.{GROUP} {} not found", self.kind.singular(), quote(&self.name))
     }
 }
 
-/// The errors of bound roles that do not exist.
+/// Formats the errors for bound roles that do not exist.
 pub fn not_found(unresolved: &[RoleRef]) -> String {
     aggregate(&unresolved.iter().map(RoleRef::not_found).collect::<Vec<_>>())
 }
@@ -248,7 +248,8 @@ impl RbacIndex {
         Err(unresolved.roles)
     }
 
-    /// The rules of each binding that applies to the user in a namespace, and the bound roles that do not exist.
+    /// Returns the rules of each binding that applies to the user in a namespace, and the bound
+    /// roles that do not exist.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRules>, Vec<RoleRef>) {
         let (mut rules, mut unresolved) = (Vec::new(), Unresolved::default());
         for grant in self.grants(user, namespace) {
@@ -261,13 +262,13 @@ impl RbacIndex {
         (rules, unresolved.roles)
     }
 
-    /// The rules of a role; for a `Role`, of the one in `namespace`.
+    /// Returns the rules of a role; for a `Role`, of the one in `namespace`.
     pub fn rules_of_role(&self, kind: Kind, namespace: &str, name: &str) -> Option<&PolicyRules> {
         let namespace = if kind == Kind::Role { namespace } else { "" };
         self.scopes.get(namespace)?.roles.get(name)
     }
 
-    /// The bindings that apply to the user.
+    /// Iterates over the bindings that apply to the user.
     fn grants<'a>(&'a self, user: &UserInfo, namespace: &str) -> impl Iterator<Item = Grant<'a>> {
         let local = (!namespace.is_empty()).then_some(namespace);
         let scopes = std::iter::once("").chain(local).filter_map(|n| self.scopes.get_key_value(n));

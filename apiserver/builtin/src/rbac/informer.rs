@@ -45,7 +45,7 @@ struct Source {
 struct HistoryLost;
 
 impl RbacInformer {
-    /// An informer of the roles and bindings in a store.
+    /// Creates an informer of the roles and bindings in a store.
     pub fn new(store: Store<ObjectIndex>, table: &ResourceTable) -> RbacInformer {
         let source = |kind, bucket: &Arc<str>| Source { kind, bucket: bucket.clone(), watcher: None };
         let sources = table
@@ -126,6 +126,8 @@ impl Source {
         objects.into_iter().filter_map(|object| Some(RbacObject::of(self.kind, &parse(&object).ok()?)))
     }
 
+    /// Applies the changes since the last pull.
+    ///
     /// # Errors
     /// [`HistoryLost`] if not all changes since the last pull are known any more, or there was none.
     fn pull(&mut self, index: &RwLock<RbacIndex>) -> Result<(), HistoryLost> {
@@ -146,7 +148,7 @@ impl Source {
     }
 }
 
-/// An object that cannot be read grants nothing.
+/// Inserts or replaces an object. An object that cannot be read grants nothing.
 fn upsert(kind: Kind, object: &Stored, index: &RwLock<RbacIndex>) {
     // Parsed before the lock is taken.
     match parse(object).map(|value| RbacObject::of(kind, &value)) {

@@ -62,7 +62,7 @@ fn with_metadata(wanted: &Value, object: Value) -> Value {
     with(&object, "metadata", metadata)
 }
 
-/// The object with these entries added to a list, each once.
+/// Adds entries to a list of an object, each once.
 fn added(object: &Value, list: &str, entries: &[Value]) -> Value {
     let mut all = items(&object[list]).to_vec();
     for entry in entries {

@@ -35,24 +35,24 @@ impl PolicyRule {
         }
     }
 
-    /// The rules of a role object.
+    /// Reads the rules of a role object.
     pub fn of_role(role: &Value) -> Vec<PolicyRule> {
         role["rules"].as_array().map_or(&[][..], Vec::as_slice).iter().map(PolicyRule::from_value).collect()
     }
 
-    /// A rule that allows every verb on every resource of every group.
+    /// Creates a rule that allows every verb on every resource of every group.
     pub fn all_resources() -> PolicyRule {
         let all = || Values::from_iter([ALL.to_owned()]);
         PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() }
     }
 
-    /// A rule that allows every verb on every non-resource URL.
+    /// Creates a rule that allows every verb on every non-resource URL.
     pub fn all_paths() -> PolicyRule {
         let all = || Values::from_iter([ALL.to_owned()]);
         PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() }
     }
 
-    /// The rule as JSON; empty members are left out.
+    /// Converts the rule to JSON; empty members are omitted.
     pub fn to_value(&self) -> Value {
         let mut value = Map::new();
         for (name, list) in self.members() {
@@ -63,7 +63,7 @@ impl PolicyRule {
         Value::Object(value)
     }
 
-    /// The bytes of text in the rule, with a little for the punctuation around each value.
+    /// Estimates the bytes of text in the rule, with a few for the punctuation around each value.
     pub fn size(&self) -> usize {
         const AROUND: usize = 4;
         let size = |list: &Values| list.as_slice().iter().map(|text| text.len() + AROUND).sum::<usize>();
@@ -122,7 +122,7 @@ impl Values {
     /// The longest list that is searched linearly.
     const SHORT: usize = 16;
 
-    /// The values in their order.
+    /// Returns the values in order.
     pub fn as_slice(&self) -> &[String] {
         &self.items
     }
@@ -153,12 +153,12 @@ impl FromIterator<String> for Values {
     }
 }
 
-/// A list as Go's `%q` prints it: `["a" "b"]`.
+/// Formats a list as Go's `%q` prints it: `["a" "b"]`.
 pub fn quoted<S: AsRef<str>>(list: &[S]) -> String {
     format!("[{}]", list.iter().map(|s| quote(s.as_ref())).collect::<Vec<_>>().join(" "))
 }
 
-/// The strings of a JSON list.
+/// Iterates over the strings of a JSON list.
 pub fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str)
 }
@@ -168,7 +168,8 @@ fn url_covers(rule: &str, path: &str) -> bool {
     rule == path || url_prefix(rule).is_some_and(|prefix| path.starts_with(prefix))
 }
 
-/// The prefix before the `*` at the end of a rule's URL, if it ends so.
+/// Returns the prefix before the `*` at the end of the URL of a rule; None if it does not end with
+/// `*`.
 pub fn url_prefix(rule: &str) -> Option<&str> {
     rule.ends_with('*').then(|| rule.trim_end_matches('*'))
 }

@@ -27,7 +27,7 @@ impl Default for World {
 }
 
 impl World {
-    /// An empty store that remembers so much.
+    /// Creates an empty store with this history.
     pub fn with(history: History) -> World {
         let table = coracle_resources::built_in();
         let index = ObjectIndex::new(SharedResourceTable::new(coracle_resources::built_in()));
@@ -37,7 +37,7 @@ impl World {
         World { table, store, rbac }
     }
 
-    /// A store with these roles and bindings, by their plural names.
+    /// Creates a store with these roles and bindings, by their plural names.
     pub fn of<const N: usize>(objects: [(&str, Value); N]) -> World {
         let world = World::default();
         objects.into_iter().for_each(|(resource, object)| world.put(resource, object));

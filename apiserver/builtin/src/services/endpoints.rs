@@ -179,7 +179,7 @@ fn is_slice_of(slice: &Value, service: &str) -> bool {
     slice["metadata"]["labels"][SERVICE_NAME] == service
 }
 
-/// The ready endpoints at a port of that name, in the order of the slices.
+/// Returns the ready endpoints at the port with this name, in the order of the slices.
 fn endpoints(slices: &[&Value], port_name: &str) -> Vec<Endpoint> {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found = Vec::new();

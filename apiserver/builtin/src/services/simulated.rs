@@ -26,7 +26,7 @@ pub(super) struct SimulatedNetwork {
 }
 
 impl SimulatedNetwork {
-    /// The network of all simulated nodes.
+    /// Reads the network of all simulated nodes.
     pub fn load(cluster: &dyn Cluster) -> Result<SimulatedNetwork> {
         let mut network = SimulatedNetwork::default();
         for node in cluster.list_containing(&GroupResource::new("", "nodes"), "", RUNTIME)? {

@@ -34,7 +34,7 @@ pub struct Advertisement {
 }
 
 impl Advertisement {
-    /// The server at an address, on the host of this name.
+    /// Creates the advertisement of the server at an address, on the host with this name.
     pub fn new(registry: Arc<Registry>, address: SocketAddr, hostname: String) -> Advertisement {
         let holder = format!("{}_{}", identity(&hostname), registry.identities().of_process(COMPONENT));
         Advertisement { registry, address, hostname, holder }
@@ -54,7 +54,7 @@ impl Advertisement {
         self.renew().await
     }
 
-    /// The Endpoints and the EndpointSlice of the `kubernetes` Service.
+    /// Builds the Endpoints and the EndpointSlice of the `kubernetes` Service.
     fn endpoints(&self) -> [Value; 2] {
         let (address, port) = (self.address.ip().to_string(), self.address.port());
         let kind = if self.address.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -124,7 +124,7 @@ impl Advertisement {
     }
 }
 
-/// The name of the Lease of the server on a host.
+/// Returns the name of the Lease of the server on a host.
 fn identity(hostname: &str) -> String {
     let mut hashed = Vec::new();
     for part in [hostname, COMPONENT] {

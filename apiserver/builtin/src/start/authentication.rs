@@ -46,7 +46,7 @@ pub async fn publish_authentication(
     registry.publish(object, |stored| stored["data"] = updated(stored)).await
 }
 
-/// The PEM texts of the authorities of the servers that started last, with this one.
+/// Adds the authority of this server to the PEM texts of those of the servers that started last.
 fn with_authority(known: &str, own: &str) -> String {
     /// More than servers share a store. Those of earlier starts are of no use.
     const MAX: usize = 8;

@@ -39,7 +39,7 @@ pub async fn bootstrap(
     registry.bootstrap(&objects, &StartStrategy).await
 }
 
-/// The classes of the simulated CSI driver: the default one, and one that waits for a pod.
+/// Builds the classes of the simulated CSI driver: the default one, and one that waits for a pod.
 fn storage_classes(name: &str) -> [Value; 2] {
     let class = |metadata: Value, mode: &str| {
         json!({

@@ -14,7 +14,7 @@ const AUTOUPDATE_SPEC: &str = "apf.kubernetes.io/autoupdate-spec";
 pub struct StartStrategy;
 
 impl BootstrapStrategy for StartStrategy {
-    /// The manager in a real control plane.
+    /// Returns the manager in a real control plane.
     fn field_manager(&self, group: &str) -> &'static str {
         match group {
             "flowcontrol.apiserver.k8s.io" => "api-priority-and-fairness-config-producer-v1",

@@ -17,7 +17,7 @@ pub enum BoundObject {
 }
 
 impl BoundObject {
-    /// The member of the claims that names it.
+    /// Returns the member of the claims that names the object.
     pub(super) fn member(self) -> &'static str {
         match self {
             BoundObject::Pod => "pod",
@@ -26,7 +26,7 @@ impl BoundObject {
         }
     }
 
-    /// The resource of the object.
+    /// Returns the resource of the object.
     pub(super) fn resource(self) -> GroupResource {
         GroupResource::new("", &format!("{}s", self.member()))
     }
@@ -50,7 +50,7 @@ pub struct Request<'a> {
     pub lifetime: i64,
 }
 
-/// The claims of a new token.
+/// Builds the claims of a new token.
 pub fn claims(request: &Request<'_>) -> Value {
     let reference = |object: &Value| json!({"name": object.name(), "uid": object.uid()});
     let account = request.account;

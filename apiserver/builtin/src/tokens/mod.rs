@@ -89,7 +89,7 @@ impl TokenAuthenticator for ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
-    /// The user of claims that are still valid.
+    /// Returns the user of claims that are still valid.
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
         let now = self.clock.now().as_second();
         let time = |name: &str| claims[name].as_i64().unwrap_or(0);
@@ -145,7 +145,7 @@ impl ServiceAccountTokens {
         Ok(user.authenticated())
     }
 
-    /// The user of a legacy token.
+    /// Returns the user of a legacy token.
     fn user_of_legacy_token(&self, token: &str, claims: &Value) -> Result<UserInfo, String> {
         let claim =
             |name: &str| claims[format!("kubernetes.io/serviceaccount/{name}")].as_str().unwrap_or("");
@@ -220,7 +220,7 @@ fn texts(list: &Value) -> Vec<String> {
     items.filter_map(|v| v.as_str().map(str::to_owned)).collect()
 }
 
-/// A list of quoted strings as Go prints it.
+/// Formats a list of quoted strings as Go prints it.
 fn quoted(texts: &[String]) -> String {
     let texts: Vec<String> = texts.iter().map(|t| coracle_apimachinery::field::quote(t)).collect();
     format!("[{}]", texts.join(" "))
@@ -234,7 +234,7 @@ mod tests {
     use coracle_apiserver::admission::testing::World;
     use serde_json::json;
 
-    /// A secret of a service account, a token for it, and whether the token is valid.
+    /// Checks, for each secret of a service account and a token for it, whether the token is valid.
     #[test]
     fn legacy_tokens_are_valid_while_their_secret_holds_them() {
         let key = Arc::new(SigningKey::ephemeral().unwrap());

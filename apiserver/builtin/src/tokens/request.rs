@@ -92,7 +92,7 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     Ok(Outcome { code: 201, payload })
 }
 
-/// The object that the token shall be bound to.
+/// Returns the object to which the token is to be bound.
 fn bound_object(
     registry: &Registry,
     target: &Target,

@@ -19,7 +19,7 @@ const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 
-/// An optional enum.
+/// Validates an optional enum.
 pub fn validate_enum(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     errors.push_if(field.exists() && !supported.contains(&field.str()), || field.not_supported(supported));
 }
@@ -64,7 +64,7 @@ pub fn validate_match_resources(resources: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A mutating policy cannot match deletions.
+/// Validates the operations of a mutating policy, which cannot match deletions.
 pub fn validate_mutating_operations(resources: &Field<'_>, errors: &mut Errors) {
     let rules = resources.get("resourceRules");
     let reported = rules.path().child("operations");
@@ -112,7 +112,8 @@ fn refuse_more_than_all(list: &Field<'_>, noun: &str, errors: &mut Errors) {
     });
 }
 
-/// `pods`, `pods/status`, `*`, `*/*`, `pods/*`, `*/scale`: an entry may not repeat what another one covers.
+/// Validates resources such as `pods`, `pods/status`, `*`, `*/*`, `pods/*` and `*/scale`: an entry
+/// may not repeat a part of another one.
 fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
     refuse_none(resources, errors);
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());

@@ -54,7 +54,7 @@ impl Strategy for ValidatingAdmissionPolicyStrategy {
     }
 }
 
-/// The defaults of both kinds of policy.
+/// Sets the defaults of both kinds of policy.
 pub fn default_policy(object: &mut Value) {
     let Some(spec) = object_at(object, "spec") else { return };
     fill(spec, [("failurePolicy", json!("Fail"))]);

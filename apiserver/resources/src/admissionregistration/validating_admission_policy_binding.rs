@@ -31,7 +31,7 @@ impl Strategy for ValidatingAdmissionPolicyBindingStrategy {
     }
 }
 
-/// The defaults of the bindings of both kinds of policy.
+/// Sets the defaults of the bindings of both kinds of policy.
 pub fn default_binding(object: &mut Value) {
     let resources = object.get_mut("spec").and_then(|spec| spec.get_mut("matchResources"));
     if let Some(resources) = resources.and_then(Value::as_object_mut) {

@@ -121,8 +121,8 @@ fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// The schemas of all versions, and the fields that refer to them. A definition that was stored with wrong ones, before
-/// they were validated, keeps them.
+/// Validates the schemas of all versions, and the fields that refer to them. A definition that was
+/// stored with invalid ones, before they were validated, keeps them.
 fn validate_schemas(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let mut found = Errors::new();
     find_schema_errors(spec, &mut found);
@@ -181,7 +181,7 @@ fn default_names(names: &mut Object) {
     }
 }
 
-/// The storage version is one of the stored versions.
+/// Adds the storage version to the stored versions.
 fn store_storage_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let mut storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
@@ -261,7 +261,8 @@ fn validate_group(group: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A definition requires a schema in every version, unless it was created before schemas were required.
+/// Requires a schema in every version, unless the definition was created before schemas were
+/// required.
 fn validate_schemas_exist(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let without = |version: &Field<'_>| !version.walk("schema.openAPIV3Schema").exists();
     let tolerated = old.is_some_and(|old| old.walk("spec.versions").items().any(|v| without(&v)));
@@ -279,7 +280,7 @@ fn has_defaults(spec: &Field<'_>) -> bool {
     schemas.any(|schema| schema.value().is_some_and(custom_resource_schema::has_defaults))
 }
 
-/// The rules of schemas, if these are new.
+/// Validates the rules of schemas, if these are new.
 fn validate_schema_rules(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let old = old.and_then(|old| old.get("spec").value().map(internal::spec));
     let old = Field::at(old.as_ref(), spec.path().clone());

@@ -16,7 +16,7 @@ const SHARED: [(&str, &str); 4] = [
     ("selectableFields", "selectableFields"),
 ];
 
-/// The internal representation of a v1 spec.
+/// Converts a v1 spec to its internal representation.
 pub fn spec(v1: &Value) -> Value {
     let mut spec = v1.as_object().cloned().unwrap_or_default();
     if let Some(webhook) =

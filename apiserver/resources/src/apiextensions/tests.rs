@@ -9,7 +9,8 @@ fn the_group_matches_the_real_server() {
     corpus::check(include_str!("corpus.json"));
 }
 
-/// As kube-apiserver: what costs less than a hundredth of the limit contributes nothing worth a message.
+/// Checks, as in kube-apiserver, that a rule that costs less than a hundredth of the limit is not
+/// reported for the total cost.
 #[test]
 fn cheap_rules_are_not_blamed_for_the_cost_of_all() {
     let rule = json!({"rule": "true", "messageExpression": "'too small: ' + string(self)"});

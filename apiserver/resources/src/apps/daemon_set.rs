@@ -56,7 +56,7 @@ impl Strategy for DaemonSetStrategy {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
-    /// The template generation is part of the spec, whichever endpoint is written.
+    /// Sets the template generation, which is part of the spec, for all endpoints.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         set_template_generation(object, template_generation(old));
     }

@@ -40,14 +40,15 @@ impl Strategy for DeploymentStrategy {
         workload::prepare_template(object, Some(old), "/spec/template", context.features);
     }
 
-    /// Unlike those of other workloads, a Deployment's labels cannot be written with its status.
+    /// Restores the labels. Unlike those of other workloads, the labels of a Deployment cannot be
+    /// written with its status.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         if let Some(metadata) = object_at(object, "metadata") {
             restore(metadata, old["metadata"].as_object(), "labels");
         }
     }
 
-    /// Annotations count too, since they are copied to the ReplicaSets.
+    /// Compares the desired state and the annotations, which are copied to the ReplicaSets.
     fn is_new_generation(&self, object: &Value, old: &Value) -> bool {
         let annotations = |object: &Value| object["metadata"]["annotations"].clone();
         desired_state(object).ne(desired_state(old)) || annotations(object) != annotations(old)

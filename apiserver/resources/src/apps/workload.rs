@@ -31,7 +31,7 @@ pub fn refuse_empty_selector(selector: &Field<'_>, noun: &str, errors: &mut Erro
     });
 }
 
-/// A workload must select the pods it creates.
+/// Requires that a workload selects the pods it creates.
 pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &mut Errors) {
     let labels = template.walk("metadata.labels");
     let selects = LabelSelector::from_object(selector.value())
@@ -42,7 +42,8 @@ pub fn validate_selection(selector: &Field<'_>, template: &Field<'_>, errors: &m
     });
 }
 
-/// Pods that are replaced when they end require the restart policy Always. `kind` is as the message names it.
+/// Requires the restart policy Always, for pods that are replaced when they end. `kind` is the name
+/// in the message.
 pub fn validate_restart_policy_always(template: &Field<'_>, kind: &str, errors: &mut Errors) {
     let policy = template.walk("spec.restartPolicy");
     errors.push_if(policy.str() != "Always", || policy.not_supported(&["Always"]));
@@ -52,7 +53,8 @@ pub fn validate_restart_policy_always(template: &Field<'_>, kind: &str, errors: 
     });
 }
 
-/// The pod validation options for a new template, or for one that was `old` before.
+/// Returns the pod validation options for a new template, or for a changed one, whose former
+/// version is `old`.
 pub fn template_options(old: Option<&Field<'_>>) -> pod_spec::PodValidationOptions {
     old.map_or_else(
         pod_spec::PodValidationOptions::for_template,
@@ -67,13 +69,13 @@ pub fn validate_counts(status: &Field<'_>, names: &[&str], errors: &mut Errors) 
     }
 }
 
-/// A count may not exceed another one.
+/// Requires that a count does not exceed another one.
 pub fn validate_part(status: &Field<'_>, part: &str, whole: &str, detail: &str, errors: &mut Errors) {
     let count = |name: &str| status.get(name).int().unwrap_or(0);
     errors.push_if(count(part) > count(whole), || status.get(part).invalid_value(count(part), detail));
 }
 
-/// The collision count may not decrease.
+/// Requires that the collision count does not decrease.
 pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (new, old) = (status.get("collisionCount"), old.get("collisionCount"));
     errors.push_if(new.int() < old.int(), || {
@@ -81,7 +83,8 @@ pub fn validate_collisions(status: &Field<'_>, old: &Field<'_>, errors: &mut Err
     });
 }
 
-/// Pods are named after their workload, and a name with dots makes invalid host names.
+/// Warns about a name with dots: pods are named after their workload, and such a name makes invalid
+/// host names.
 pub fn name_warning(object: &Field<'_>) -> Option<String> {
     let found = content::dns1123_label(object.walk("metadata.name").str());
     (!found.is_empty()).then(|| {
@@ -98,7 +101,8 @@ pub fn generation_changed(object: &Field<'_>, old: &Field<'_>) -> bool {
     generation(object) != generation(old)
 }
 
-/// Warnings about the template at `path`: on create, and on updates that change the desired state.
+/// Returns the warnings for the template at `path`: on create, and on updates that change the
+/// desired state.
 pub fn template_warnings(object: &Field<'_>, old: Option<&Field<'_>>, path: &str) -> Vec<String> {
     match old {
         Some(old) if !generation_changed(object, old) => Vec::new(),

@@ -32,7 +32,7 @@ const ROUND_TRIP: [&str; 6] = [
     "autoscaling.alpha.kubernetes.io/scale-up-tolerance",
 ];
 
-/// The object in version 2, whatever its version.
+/// Converts the object to version 2 from any version.
 pub fn to_v2(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v2" {
         return object;
@@ -74,7 +74,7 @@ pub fn to_v2(mut object: Value) -> Value {
     object
 }
 
-/// The object in version 1, whatever its version.
+/// Converts the object to version 1 from any version.
 pub fn to_v1(mut object: Value) -> Value {
     if object["apiVersion"] == "autoscaling/v1" {
         return object;
@@ -230,7 +230,7 @@ fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> 
 /// A value that is no quantity.
 struct NotAQuantity;
 
-/// A quantity, unless it is absent.
+/// Parses a quantity; None if it is absent.
 fn quantity(input: &Value) -> Result<Option<Value>, NotAQuantity> {
     let text = match input {
         Value::Null => return Ok(None),
@@ -255,7 +255,8 @@ fn without_nulls(value: &Value) -> Value {
     members.filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
-/// The internal type's fields have no JSON tags, so they have Go's names, in any case.
+/// Converts a behavior to version 2. The internal type's fields have no JSON tags, so they have
+/// Go's names, in any case.
 fn behavior_to_v2(input: &Value) -> Option<Value> {
     let input = named_like(
         input,
@@ -360,7 +361,7 @@ fn condition_to_v1(condition: &Value) -> String {
     ])
 }
 
-/// A JSON object with its members in this order.
+/// Builds a JSON object with its members in this order.
 fn object(members: &[(&str, Option<String>)]) -> String {
     let input = members.iter().filter_map(|(name, value)| Some(format!("\"{name}\":{}", value.as_ref()?)));
     format!("{{{}}}", input.collect::<Vec<_>>().join(","))

@@ -31,7 +31,8 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
         }
     }
 
-    /// Without the gate HPAScaleToZero there is always a replica; an autoscaler that scales to zero already may keep doing so.
+    /// Validates the minimum of replicas. Without the gate HPAScaleToZero there is always a
+    /// replica; an autoscaler that already scales to zero may keep doing so.
     fn validate_gated(
         &self,
         object: &Field<'_>,
@@ -62,7 +63,8 @@ impl Strategy for HorizontalPodAutoscalerStrategy {
     }
 }
 
-/// Scaling up may double the pods or add four of them every 15 seconds, scaling down may remove all of them.
+/// Sets the default behavior: scaling up may double the pods or add four of them every 15 seconds;
+/// scaling down may remove all of them.
 fn default_behavior(behavior: &mut Object) {
     let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});

@@ -19,7 +19,7 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-/// The metric of version 1.
+/// Builds the metric of version 1.
 pub fn cpu_utilization(percent: impl Into<Value>) -> Value {
     json!({
         "type": "Resource",
@@ -43,7 +43,8 @@ pub fn validate(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) 
     });
 }
 
-/// An autoscaler that refers to an object with an invalid version may keep it.
+/// Returns the accepted versions of objects. An autoscaler that refers to an object with an invalid
+/// version may keep it.
 fn object_versions(old: Option<&Field<'_>>) -> Versions {
     let odd = |metric: Field<'_>| {
         let object = metric.get("object");
@@ -136,7 +137,7 @@ fn validate_target(target: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The measures that each source requires, and those that exclude each other.
+/// Validates the measures that each source requires, and those that exclude each other.
 fn validate_measure(kind: &str, target: &Field<'_>, errors: &mut Errors) {
     let (value, average) = (target.get("value"), target.get("averageValue"));
     let utilization = target.get("averageUtilization");

@@ -14,7 +14,7 @@ pub enum Versions {
     Unchecked,
 }
 
-/// A reference to an object of any kind, by name.
+/// Validates a reference to an object of any kind, by name.
 pub fn validate_reference(reference: &Field<'_>, versions: Versions, errors: &mut Errors) {
     for member in [reference.get("kind"), reference.get("name")] {
         if member.is_empty() {

@@ -5,7 +5,7 @@ use coracle_apimachinery::field::quote;
 /// The first and last of consecutive indexes.
 type Interval = (i64, i64);
 
-/// The number of indexes in the text, which must be below `completions`.
+/// Counts the indexes in the text, which must be below `completions`.
 pub fn count(text: &str, completions: i64) -> Result<i64, String> {
     let (mut total, mut last) = (0, None);
     if text.is_empty() {
@@ -22,7 +22,7 @@ pub fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that is in both texts; parts that cannot be parsed are skipped.
+/// Returns the first index that is in both texts; ignores parts that cannot be parsed.
 pub fn overlap(completed: &str, failed: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<Interval> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()

@@ -39,7 +39,8 @@ impl Strategy for JobStrategy {
         }
     }
 
-    /// The labels of the template are those of the Job before the generated ones are among them.
+    /// Returns a Job without labels with those of its template, as they are before the generated
+    /// ones are added; None for other Jobs.
     fn managed_view(&self, object: &Value) -> Option<Value> {
         let labels =
             |pointer| object.pointer(pointer).and_then(Value::as_object).is_some_and(|m| !m.is_empty());
@@ -125,7 +126,7 @@ fn generate_selector(object: &mut Value) {
     }
 }
 
-/// A Job without labels gets those of its template, the generated ones included.
+/// Copies the labels of the template, including the generated ones, to a Job without labels.
 fn default_labels(object: &mut Value) {
     let labels = object["spec"]["template"]["metadata"]["labels"].clone();
     let Some(metadata) = object_at(object, "metadata") else { return };

@@ -36,7 +36,7 @@ pub fn is_indexed(spec: &Field<'_>) -> bool {
     spec.get("completionMode").str() == "Indexed"
 }
 
-/// The defaults that a CronJob's template gets too.
+/// Sets the defaults that a CronJob's template gets too.
 pub fn default_parts(spec: &mut Object) {
     pod_spec::default_pod_template(member(spec, "template"));
     let rules = spec.get_mut("podFailurePolicy").and_then(|policy| policy.get_mut("rules"));
@@ -50,7 +50,7 @@ pub fn default_parts(spec: &mut Object) {
     }
 }
 
-/// The defaults of a Job's spec.
+/// Sets the defaults of a Job's spec.
 pub fn default(spec: &mut Object) {
     default_parts(spec);
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
@@ -269,7 +269,7 @@ fn not_one_of(field: &Field<'_>, supported: &[&str], errors: &mut Errors) {
     errors.push_if(!supported.contains(&field.str()), || field.not_supported(supported));
 }
 
-/// A list as Go's `%q` prints it.
+/// Formats a list as Go's `%q` prints it.
 fn go_list(values: &[&str]) -> String {
     format!("[{}]", values.iter().map(|value| quote(value)).collect::<Vec<_>>().join(" "))
 }
@@ -336,7 +336,7 @@ fn validate_restart_policy(spec: &Field<'_>, policy: &Field<'_>, errors: &mut Er
     }
 }
 
-/// Texts for `Warning` headers.
+/// Returns texts for `Warning` headers.
 pub fn warnings(spec: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     let above = |name: &str, limit: i64| spec.get(name).int().is_some_and(|number| number > limit);

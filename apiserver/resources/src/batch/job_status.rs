@@ -233,7 +233,7 @@ fn validate_success(change: &Change<'_>, errors: &mut Errors) {
     );
 }
 
-/// Fields that may change in one direction only.
+/// Validates fields that may change in one direction only.
 fn validate_progress(change: &Change<'_>, errors: &mut Errors) {
     for kind in ["Failed", "Complete", "FailureTarget"] {
         change.conditions(

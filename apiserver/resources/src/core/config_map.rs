@@ -40,7 +40,7 @@ pub fn validate_key(key: &str, value: &Field<'_>, errors: &mut Errors) {
     errors.extend(content::config_map_key(key).into_iter().map(|e| value.invalid_value(key, e)));
 }
 
-/// The decoded size of the base64 values of a map, in bytes.
+/// Computes the decoded size of the base64 values of a map, in bytes.
 pub fn encoded_size(map: &Field<'_>) -> usize {
     map.entries().map(|(_, value)| value.str().trim_end_matches('=').len() * 3 / 4).sum()
 }

@@ -26,7 +26,7 @@ impl Strategy for EndpointsStrategy {
         }
     }
 
-    /// Older servers accepted more: unchanged subsets are not validated.
+    /// Validates an update. Older servers accepted more, so unchanged subsets are not validated.
     fn validate_update(&self, endpoints: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         if endpoints.get("subsets").value() != old.get("subsets").value() {
             self.validate(endpoints, errors);

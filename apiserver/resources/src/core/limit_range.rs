@@ -70,7 +70,8 @@ fn validate_type(kind: &Field<'_>, errors: &mut Errors) {
     errors.push_if(unknown, || kind.invalid("must be a standard limit type or fully qualified"));
 }
 
-/// A pod as a whole has no defaults: its requests are those of its containers.
+/// Checks whether a kind may have a list. A whole pod has no defaults: its requests are those of
+/// its containers.
 fn may_have(kind: &str, list: &str) -> bool {
     kind != "Pod" || !list.starts_with("default")
 }

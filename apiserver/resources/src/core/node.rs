@@ -91,7 +91,7 @@ fn remove(node: &mut Value, owner: &str, member: &str) {
     }
 }
 
-/// `podCIDR` and the first of `podCIDRs` are the same; if they differ, `podCIDR` wins.
+/// Makes `podCIDR` and the first of `podCIDRs` equal; if they differ, `podCIDR` wins.
 fn default_pod_cidrs(node: &mut Value) {
     let Some(spec) = node.get_mut("spec").and_then(Value::as_object_mut) else { return };
     let first = spec.get("podCIDRs").and_then(|cidrs| cidrs.get(0)).cloned();
@@ -106,7 +106,7 @@ fn default_pod_cidrs(node: &mut Value) {
     }
 }
 
-/// Taints in the annotation that preceded the field.
+/// Validates the taints in the annotation that preceded the field.
 fn validate_annotations(node: &Field<'_>, errors: &mut Errors) {
     let annotations = node.walk("metadata.annotations");
     let text = annotations.get(TAINTS);
@@ -246,7 +246,8 @@ fn validate_pod_cidrs_kept(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     errors.extend(std::iter::repeat_n(new.forbidden(detail), changed));
 }
 
-/// The former dynamic kubelet configuration. New nodes cannot have it; existing ones may keep it.
+/// Validates the former dynamic kubelet configuration. New nodes cannot have it; existing ones may
+/// keep it.
 fn validate_config_source(source: &Field<'_>, in_spec: bool, errors: &mut Errors) {
     let map = source.get("configMap");
     if !map.exists() {

@@ -267,8 +267,8 @@ fn validate_mount_options(volume: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// Immutable fields: the source (but for a missing secret) and the mode; the node affinity may only be added, or
-/// changed to newer labels.
+/// Validates immutable fields: the source (except for a missing secret) and the mode. The node
+/// affinity may only be added, or changed to newer labels.
 fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     const SECRET: &str = "controllerExpandSecretRef";
     let (mut new_source, old_source) = (source_of(volume), source_of(old));
@@ -303,7 +303,7 @@ fn validate_change(volume: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The volume source of the spec.
+/// Returns the volume source of the spec.
 fn source_of(volume: &Field<'_>) -> Value {
     let spec = volume.get("spec");
     let members = SOURCES.iter().filter_map(|kind| Some((*kind, spec.get(kind).value()?.clone())));

@@ -103,8 +103,8 @@ fn remove(object: &mut Value, member: &str) {
     }
 }
 
-/// Immutable fields: the volume's name can be set once, a missing class can be set, and bound claims can change their
-/// size and volume attributes class.
+/// Validates immutable fields: the volume's name can be set once, a missing class can be set, and
+/// bound claims can change their size and volume attributes class.
 fn validate_change(claim: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (mut new_spec, mut old_spec) = (spec_of(claim), spec_of(old));
     if old_spec["volumeName"].as_str().unwrap_or("").is_empty() {
@@ -142,7 +142,7 @@ fn copy(to: &mut Value, from: &Value, member: &str) {
     }
 }
 
-/// Amounts are compared as numbers: `1k` is `1000`.
+/// Compares specs with amounts as numbers: `1k` is `1000`.
 fn is_same_spec(new: &Value, old: &Value) -> bool {
     let numbers = |spec: &Value| {
         let mut spec = spec.clone();
@@ -162,8 +162,8 @@ fn beta_class<'a>(claim: &Field<'a>) -> Field<'a> {
     claim.walk("metadata.annotations").get(BETA_STORAGE_CLASS)
 }
 
-/// The class cannot change, but it may move from the annotation to its field, and a claim without one may get one. An
-/// allowed change is removed from `new_spec`.
+/// Validates a change of the class. It cannot change, but it may move from the annotation to its
+/// field, and a claim without one may get one. An allowed change is removed from `new_spec`.
 fn validate_class_change(claim: &Field<'_>, old: &Field<'_>, new_spec: &mut Value, errors: &mut Errors) {
     let class = claim.walk("spec.storageClassName");
     let appeared = class.exists() && !old.walk("spec.storageClassName").exists();
@@ -236,7 +236,8 @@ fn validate_status(status: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// Of Kubernetes' native resources only `storage` is valid. Returns whether the name is valid.
+/// Validates the name of a resource. Of Kubernetes' native resources only `storage` is valid.
+/// Returns whether the name is valid.
 fn validate_resource_key(name: &str, list: &Field<'_>, errors: &mut Errors) -> bool {
     let found = content::qualified_name(name);
     let foreign = found.is_empty() && resource_list::is_native(name) && name != "storage";

@@ -72,7 +72,7 @@ impl Strategy for ReplicationControllerStrategy {
     }
 }
 
-/// A controller without selector or labels gets those of its template.
+/// Copies the labels of the template to a controller without selector or labels.
 fn default_labels(object: &mut Value) {
     let Some(labels) = object.pointer("/spec/template/metadata/labels").cloned() else { return };
     let missing = |object: &Value, owner: &str, member: &str| {

@@ -51,7 +51,7 @@ impl Strategy for ResourceQuotaStrategy {
     }
 }
 
-/// A sorted set.
+/// Returns the names of the scopes as a sorted set.
 fn names<'a>(scopes: &Field<'a>) -> Vec<&'a str> {
     let mut names: Vec<&str> = scopes.items().map(|scope| scope.str()).collect();
     names.sort_unstable();
@@ -83,7 +83,7 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The limited resources to which a scope does not apply.
+/// Iterates over the limited resources to which a scope does not apply.
 fn foreign<'a>(spec: &Field<'a>, scope: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
     let limited = spec.get("hard").entries().map(|(name, _)| name);
     limited.filter(move |name| resource_list::is_standard_in_quota(name) && !applies(scope, name))
@@ -153,7 +153,7 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
     validate_exclusion(&scopes, &present, errors);
 }
 
-/// Resources whose requests may exceed their limits.
+/// Warns about resources whose requests may exceed their limits.
 fn warnings(hard: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {

@@ -93,7 +93,7 @@ fn validate_type(secret: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A required value that must be a JSON object.
+/// Validates a required value that must be a JSON object.
 fn validate_json(secret: &Field<'_>, key: &str, errors: &mut Errors) {
     let value = secret.get("data").entry(key);
     if !value.exists() {
@@ -155,7 +155,7 @@ struct PemBlock {
     der: Vec<u8>,
 }
 
-/// The well-formed blocks of a PEM text.
+/// Parses the well-formed blocks of a PEM text.
 fn pem_blocks(text: &[u8]) -> Vec<PemBlock> {
     let text = String::from_utf8_lossy(text);
     let mut blocks = Vec::new();

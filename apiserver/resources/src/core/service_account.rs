@@ -31,7 +31,7 @@ impl Strategy for ServiceAccountStrategy {
     }
 }
 
-/// References to secrets keep their name only: secrets are in the account's namespace.
+/// Removes all but the name from references to secrets: secrets are in the account's namespace.
 fn keep_names_of_secrets(account: &mut Value) {
     for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
         *secret = secret.get("name").map_or(json!({}), |name| json!({"name": name}));

@@ -42,7 +42,7 @@ impl Strategy for EndpointSliceStrategy {
         }
     }
 
-    /// Labels count too.
+    /// Compares the desired state, including labels.
     fn is_new_generation(&self, slice: &Value, old: &Value) -> bool {
         let labels = |slice: &Value| slice.pointer("/metadata/labels").cloned();
         desired_state(slice).ne(desired_state(old)) || labels(slice) != labels(old)
@@ -53,7 +53,7 @@ impl Strategy for EndpointSliceStrategy {
         validate_endpoints(slice, errors);
     }
 
-    /// Older servers accepted more: unchanged endpoints are not validated.
+    /// Validates an update. Older servers accepted more, so unchanged endpoints are not validated.
     fn validate_update(&self, slice: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         validate_head(slice, errors);
         if slice.get("endpoints").value() != old.get("endpoints").value() {
@@ -76,7 +76,7 @@ impl Strategy for EndpointSliceStrategy {
     }
 }
 
-/// The topology of v1beta1 is dropped, except for the node of an endpoint.
+/// Drops the topology of v1beta1, except for the node of an endpoint.
 fn drop_topology(slice: &mut Value, old: Option<&Value>) {
     let host = |endpoint: &Value| {
         endpoint.get("deprecatedTopology").and_then(|topology| topology.get(HOST_LABEL)).cloned()

@@ -136,7 +136,7 @@ fn validate_network(network: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// An address with the length of its network's prefix, in canonical form.
+/// Validates an address with the length of its network's prefix, in canonical form.
 fn validate_interface_address(address: &Field<'_>, errors: &mut Errors) {
     let Some(cidr) = Cidr::parse(address.str()) else {
         let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";

@@ -96,7 +96,8 @@ fn validate_range(range: &Field<'_>, default: &Field<'_>, most: Quantity, errors
     }
 }
 
-/// The value must be a number of steps from the minimum. (With a step of 0 kube-apiserver fails.)
+/// Requires that the value is a number of steps from the minimum. (With a step of 0 kube-apiserver
+/// fails.)
 fn validate_step(value: &Field<'_>, min: &Field<'_>, step: &Field<'_>, errors: &mut Errors) {
     let distance = amount(value).value().saturating_sub(amount(min).value());
     let fits = distance.checked_rem(amount(step).value()) == Some(0);

@@ -184,7 +184,8 @@ pub fn validate_reference(name: &Field<'_>, requests: &Field<'_>, errors: &mut E
     errors.push_if(!is_known, || name.invalid(UNKNOWN));
 }
 
-/// The configuration that a driver gets for the devices it prepares. One `is_new` has a limited size.
+/// Validates the configuration that a driver gets for the devices it prepares. The size of a new
+/// one is limited.
 pub fn validate_configuration(config: &Field<'_>, is_new: bool, errors: &mut Errors) {
     let opaque = config.get("opaque");
     if !opaque.exists() {

@@ -75,7 +75,7 @@ pub fn validate_share(id: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The error in a UUID in one of the forms that Go's parser accepts.
+/// Returns the error in a UUID in one of the forms that Go's parser accepts; None if it is valid.
 fn uuid_error(text: &str) -> Option<String> {
     const FORMAT: &str = "invalid UUID format";
     let hexadecimal = |text: &str| text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -117,7 +117,7 @@ fn entry_path(map: &Field<'_>, key: &str, shown: usize) -> Path {
     map.path().key(&shortened(key, shown))
 }
 
-/// The text without its middle, if it is longer than `most` bytes.
+/// Shortens a text that is longer than `most` bytes by its middle.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     const ELLIPSIS: &str = "...";
     if text.len() <= most {

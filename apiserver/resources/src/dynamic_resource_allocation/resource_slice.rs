@@ -162,7 +162,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
     }
 }
 
-/// The nodes that can access the devices: exactly one of several fields.
+/// Validates the nodes that can access the devices: exactly one of several fields.
 fn validate_nodes(spec: &Field<'_>, errors: &mut Errors) {
     const ONE: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
@@ -259,7 +259,7 @@ fn validate_device(device: &Field<'_>, old: Option<&Field<'_>>, per_device: bool
     validate_mappings(&device.get("nodeAllocatableResourceMappings"), &capacities, errors);
 }
 
-/// The nodes that can access a device, where each device has its own.
+/// Validates the nodes that can access a device, for slices in which each device has its own.
 fn validate_device_nodes(device: &Field<'_>, per_device: bool, errors: &mut Errors) {
     const ONE: &str = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
     let (name, selector, all) = (device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes"));
@@ -292,7 +292,7 @@ fn validate_device_nodes(device: &Field<'_>, per_device: bool, errors: &mut Erro
     }
 }
 
-/// The mapping of capacities of a device to allocatable resources of its node.
+/// Validates the mapping of capacities of a device to allocatable resources of its node.
 fn validate_mappings(mappings: &Field<'_>, capacities: &Field<'_>, errors: &mut Errors) {
     for (name, mapping) in mappings.entries() {
         errors.push_if(!is_native(name), || {
@@ -318,7 +318,7 @@ fn validate_mappings(mappings: &Field<'_>, capacities: &Field<'_>, errors: &mut 
 /// The members of an attribute that hold a list.
 const LISTS: [&str; 4] = ["bools", "ints", "strings", "versions"];
 
-/// The number of values of an attribute: the items of its lists, or 1.
+/// Counts the values of an attribute: the items of its lists, or 1.
 fn count_values(attribute: &Field<'_>) -> usize {
     let items: usize = LISTS.iter().map(|list| attribute.get(list).len()).sum();
     items.max(1)

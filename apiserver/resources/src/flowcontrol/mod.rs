@@ -15,7 +15,7 @@ use coracle_apimachinery::bootstrap;
 use coracle_apimachinery::field::{Errors, Field};
 use serde_json::Value;
 
-/// The mandatory spec of an object with this name, if it has one.
+/// Returns the mandatory spec of an object with this name; None for other names.
 fn mandatory_spec(kind: &str, name: &str) -> Option<Value> {
     if !["exempt", "catch-all"].contains(&name) {
         return None;

@@ -27,7 +27,7 @@ impl Computed for SimulatedPodMetrics {
     }
 }
 
-/// The usage of a pod; None if it is not measured.
+/// Returns the usage of a pod; None if it is not measured.
 fn metrics(pod: &Value, measured: Measured, now: &str) -> Option<Value> {
     let usage = usage(pod, measured);
     let containers = usage.iter().map(|container| {

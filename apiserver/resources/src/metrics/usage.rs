@@ -49,7 +49,7 @@ pub struct ContainerUsage<'a> {
     pub milli: BTreeMap<&'static str, i64>,
 }
 
-/// The pods of a namespace, or with `""` of all, that may have a usage.
+/// Returns the pods of a namespace (`""` for all) that may have a usage.
 pub fn measured_pods(cluster: &dyn Cluster, namespace: &str, measured: Measured) -> Result<Vec<Value>> {
     let text = match measured {
         Measured::Annotated => PREFIX,
@@ -105,20 +105,20 @@ pub fn usage(pod: &Value, measured: Measured) -> Vec<ContainerUsage<'_>> {
     usage.collect()
 }
 
-/// The amount in an annotation; None without a valid one.
+/// Returns the amount in an annotation; None without a valid one.
 fn annotated_amount(pod: &Value, annotation: &str) -> Option<Quantity> {
     let amount: Quantity = pod["metadata"]["annotations"].get(annotation)?.as_str()?.parse().ok()?;
     (!amount.is_negative()).then_some(amount)
 }
 
-/// The request of a container.
+/// Returns the request of a container.
 fn request(pod: &Value, container: &str, resource: &str) -> Option<Quantity> {
     let containers = pod["spec"]["containers"].as_array()?;
     let container = containers.iter().find(|spec| spec["name"] == container)?;
     container["resources"]["requests"].get(resource)?.as_str()?.parse().ok()
 }
 
-/// The usage that follows from a request, in thousandths: a tenth of the CPU, half of the memory.
+/// Estimates the usage from a request, in thousandths: a tenth of the CPU, half of the memory.
 fn estimated(request: Option<&Quantity>, resource: &str) -> i64 {
     match (resource, request) {
         ("cpu", request) => request.map_or(0, |request| request.milli_value() / 10).max(LEAST_CPU),
@@ -139,7 +139,7 @@ pub fn metadata(measured: &Value, now: &str) -> Value {
     metadata
 }
 
-/// An amount in the units in which people look at it: thousandths of a core, and Ki.
+/// Formats an amount in the usual units: thousandths of a core, and Ki.
 pub fn printed(resource: &str, milli: i64) -> String {
     let text = match resource {
         "cpu" => format!("{milli}m"),

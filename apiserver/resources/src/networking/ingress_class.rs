@@ -37,7 +37,7 @@ impl Strategy for IngressClassStrategy {
     }
 }
 
-/// A reference to an object by group, kind and name.
+/// Validates a reference to an object by group, kind and name.
 pub fn validate_reference(reference: &Field<'_>, errors: &mut Errors) {
     member::if_set(&reference.get("apiGroup"), content::dns1123_subdomain, errors);
     member::required_and(&reference.get("kind"), content::path_segment, errors);

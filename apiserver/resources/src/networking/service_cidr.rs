@@ -43,7 +43,7 @@ impl Strategy for ServiceCidrStrategy {
         });
     }
 
-    /// A block of the other IP family may be added, nothing else may change.
+    /// Validates an update: a block of the other IP family may be added, nothing else may change.
     fn validate_update(&self, range: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         let (blocks, was) = (range.walk("spec.cidrs"), old.walk("spec.cidrs"));
         let joined = (was.len(), blocks.len()) == (1, 2);

@@ -41,7 +41,7 @@ impl Strategy for RuntimeClassStrategy {
     }
 }
 
-/// Tolerations are merged into a pod's, so each may be listed once.
+/// Validates tolerations. They are merged into those of a pod, so each may be listed once.
 fn validate_tolerations(tolerations: &Field<'_>, errors: &mut Errors) {
     pod_spec::scheduling::validate_tolerations(tolerations, &PodValidationOptions::default(), errors);
     let key = |toleration: &Field<'_>| {

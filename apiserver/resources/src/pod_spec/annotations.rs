@@ -63,7 +63,7 @@ pub fn is_deletion_cost(cost: &Field<'_>) -> bool {
     !cost.exists() || (plain && text.parse::<i32>().is_ok())
 }
 
-/// The deletion cost among annotations.
+/// Returns the deletion cost among annotations.
 pub fn deletion_cost<'a>(annotations: &Field<'a>) -> Field<'a> {
     annotations.get(DELETION_COST)
 }
@@ -102,7 +102,7 @@ fn validate_app_armor(value: &Field<'_>, container: &str, known: &HashSet<&str>,
     errors.push_if(!formed, || value.invalid(format!("invalid AppArmor profile name: {}", quote(profile))));
 }
 
-/// Profiles that are set by annotation and by field must agree.
+/// Requires that profiles set by annotation and by field agree.
 pub fn validate_profiles_match(annotations: &Field<'_>, spec: &Field<'_>, errors: &mut Errors) {
     let pod = spec.get("securityContext");
     let agree = |key: &str, profile: &Field<'_>, what: &str, defaults: &[&str], errors: &mut Errors| {
@@ -169,7 +169,7 @@ pub fn validate_update(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// An AppArmor annotation as the field's value; None if it has no such value.
+/// Converts an AppArmor annotation to the value of the field; None if the field has no such value.
 pub fn app_armor_profile(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),

@@ -18,7 +18,7 @@ impl ContainerType {
     /// All types, in the order in which they start.
     pub const ALL: [ContainerType; 3] = [ContainerType::Init, ContainerType::App, ContainerType::Ephemeral];
 
-    /// The member of a pod's spec that lists containers of this type.
+    /// Returns the member of a pod's spec that lists containers of this type.
     pub fn list(self) -> &'static str {
         match self {
             ContainerType::Init => "initContainers",
@@ -27,7 +27,7 @@ impl ContainerType {
         }
     }
 
-    /// The member of a pod's status that lists their statuses.
+    /// Returns the member of a pod's status that lists their statuses.
     pub fn statuses(self) -> &'static str {
         match self {
             ContainerType::Init => "initContainerStatuses",

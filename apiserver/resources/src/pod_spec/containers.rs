@@ -227,7 +227,7 @@ fn validate_host_ports<'a>(containers: impl Iterator<Item = Field<'a>>, errors: 
     }
 }
 
-/// Names and paths of a list's entries; of two with one name, the last.
+/// Maps names to paths of the entries of a list; the last entry wins for duplicate names.
 fn by_name<'a>(list: &Field<'a>, path: &'a str) -> BTreeMap<&'a str, &'a str> {
     list.items().map(|entry| (entry.get("name").str(), entry.get(path).str())).collect()
 }
@@ -361,7 +361,7 @@ fn validate_resize_policy(policies: &Field<'_>, pod_restart_policy: &str, errors
     }
 }
 
-/// A container's own restart policy, and its restart rules by exit code.
+/// Validates the restart policy of a container, and its restart rules by exit code.
 fn validate_restart_policy(container: &Field<'_>, container_type: ContainerType, errors: &mut Errors) {
     const POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
     const ACTIONS: [&str; 2] = ["Restart", "RestartAllContainers"];

@@ -70,7 +70,8 @@ pub fn default_pod_spec(spec: &mut Value) {
     }
 }
 
-/// The deprecated name of `serviceAccountName` is read if the new one is missing, and always set to the same.
+/// Copies the deprecated name of `serviceAccountName` if the new one is missing, and always sets it
+/// to the same value.
 pub fn mirror_service_account(spec: &mut Object) {
     let name = |spec: &Object, member| spec.get(member).filter(|v| v.as_str() != Some("")).cloned();
     match name(spec, "serviceAccountName").or_else(|| name(spec, "serviceAccount")) {
@@ -92,7 +93,7 @@ fn drop_init_container_annotations(owner: &mut Object) {
     }
 }
 
-/// The defaults of a Pod that a template does not get.
+/// Sets the defaults of a Pod that a template does not get.
 fn default_live_pod_spec(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in spec.as_object_mut().into_iter().flat_map(|spec| objects(spec, list)) {
@@ -134,7 +135,7 @@ fn default_host_ports(container: &mut Object) {
     }
 }
 
-/// `podIP` and the first of `podIPs` are the same; if they differ, `podIP` wins.
+/// Makes `podIP` and the first of `podIPs` equal; if they differ, `podIP` wins.
 fn default_status(pod: &mut Object) {
     let Some(status) = object(pod, "status") else { return };
     let first = status.get("podIPs").and_then(|ips| ips.get(0)?.get("ip")).cloned();
@@ -229,7 +230,7 @@ fn default_field_ref(source: &mut Object) {
     }
 }
 
-/// The defaults of volume sources.
+/// Returns the defaults of volume sources.
 fn source_defaults(source: &str) -> Vec<(&'static str, Value)> {
     match source {
         "secret" | "configMap" | "downwardAPI" | "projected" => vec![("defaultMode", json!(0o644))],
@@ -301,7 +302,7 @@ fn object<'a>(owner: &'a mut Object, member: &str) -> Option<&'a mut Object> {
     owner.get_mut(member)?.as_object_mut()
 }
 
-/// The elements of a list of objects.
+/// Iterates over the elements of a list of objects.
 fn objects<'a>(owner: &'a mut Object, list: &str) -> impl Iterator<Item = &'a mut Object> {
     let items = owner.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(Value::as_object_mut)

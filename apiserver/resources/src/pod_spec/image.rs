@@ -22,7 +22,8 @@ pub fn tag(image: &str) -> Option<&str> {
     }
 }
 
-/// A registry is distinguished from a first path component by a dot, a port, capitals or the name `localhost`.
+/// Splits the registry from an image name. A registry differs from a first path component by a dot,
+/// a port, capitals or the name `localhost`.
 fn split_domain(image: &str) -> (Option<&str>, &str) {
     match image.split_once('/') {
         Some((first, rest))

@@ -4,7 +4,7 @@ use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::{content, numbers};
 use serde_json::Value;
 
-/// The three probes of a container.
+/// Validates the three probes of a container.
 pub fn validate_probes(container: &Field<'_>, errors: &mut Errors) {
     for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.get(kind);
@@ -34,7 +34,7 @@ fn validate_probe(probe: &Field<'_>, errors: &mut Errors) {
     errors.push_if(grace.int().is_some_and(|n| n <= 0), || grace.invalid("must be greater than 0"));
 }
 
-/// The hooks of a container; `grace` is the pod's termination grace period.
+/// Validates the hooks of a container; `grace` is the pod's termination grace period.
 pub fn validate_lifecycle(container: &Field<'_>, grace: Option<i64>, errors: &mut Errors) {
     for hook in ["postStart", "preStop"] {
         let hook = container.get("lifecycle").get(hook);
@@ -83,7 +83,7 @@ fn validate_http_get(action: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// A number, or the name of a port.
+/// Validates a port number, or the name of a port.
 fn validate_port(port: &Field<'_>, errors: &mut Errors) {
     match port.value() {
         Some(Value::String(name)) => errors.invalid_each(port, content::port_name(name)),

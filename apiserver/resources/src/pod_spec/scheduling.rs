@@ -108,7 +108,8 @@ pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The rules of `matchLabelKeys` in spread constraints before keys were merged into selectors.
+/// Validates `matchLabelKeys` in spread constraints by the rules from before keys were merged into
+/// selectors.
 fn validate_unmerged_label_keys(constraint: &Field<'_>, errors: &mut Errors) {
     let (keys, selector) = (constraint.get("matchLabelKeys"), constraint.get("labelSelector"));
     if keys.is_empty() {

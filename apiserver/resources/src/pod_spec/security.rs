@@ -17,7 +17,7 @@ fn validate_id(id: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// An optional enum.
+/// Validates an optional enum.
 fn validate_choice(choice: &Field<'_>, known: &[&str], errors: &mut Errors) {
     errors.push_if(choice.exists() && !known.contains(&choice.str()), || choice.not_supported(known));
 }
@@ -162,7 +162,8 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(segment)
 }
 
-/// A sysctl of a namespace that the pod shares with its host would change the host.
+/// Rejects a sysctl of a namespace that the pod shares with its host, since it would change the
+/// host.
 pub fn validate_host_sysctl(spec: &Field<'_>, name: &Field<'_>, errors: &mut Errors) {
     const IPC: [&str; 10] = [
         "kernel.sem",
@@ -229,7 +230,7 @@ fn validate_windows_options(windows: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The error in `user` or `DOMAIN\user`.
+/// Returns the errors in `user` or `DOMAIN\user`.
 fn windows_user(text: &str) -> Vec<&'static str> {
     if text.is_empty() {
         return vec![" cannot be an empty string"];
@@ -279,7 +280,7 @@ fn is_windows_domain(text: &str) -> bool {
     })
 }
 
-/// Windows host process containers: all of them or none, and only on the host's network.
+/// Validates Windows host process containers: all of them or none, and only on the host's network.
 pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     const HOST_PROCESS: &str = "securityContext.windowsOptions.hostProcess";
     let of_pod = spec.walk(HOST_PROCESS);
@@ -310,7 +311,7 @@ pub fn validate_host_processes(spec: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// A pod with a user namespace cannot share the host's namespaces.
+/// Requires that a pod with a user namespace does not share the host's namespaces.
 pub fn validate_host_users(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     const DETAIL: &str = "when `hostUsers` is false";
     if has_host_users(spec) {
@@ -328,7 +329,8 @@ pub fn validate_host_users(spec: &Field<'_>, options: &PodValidationOptions, err
     }
 }
 
-/// The operating system of a pod, and the fields that pods of the other one cannot set.
+/// Validates the operating system of a pod, and rejects the fields that pods of another one cannot
+/// set.
 pub fn validate_os(spec: &Field<'_>, errors: &mut Errors) {
     const NAMES: [&str; 2] = ["linux", "windows"];
     let (os, name) = (spec.get("os"), spec.walk("os.name"));

@@ -142,7 +142,7 @@ fn validate_claims(claims: &Field<'_>, metadata: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// On the host's network a container port is a host port.
+/// Validates ports on the host's network: a container port is a host port there.
 fn validate_host_network_ports(spec: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     if !spec.get("hostNetwork").bool() {
         return;
@@ -224,7 +224,7 @@ fn validate_hostname_override(spec: &Field<'_>, errors: &mut Errors) {
     check(&name, content::dns1123_subdomain, errors);
 }
 
-/// A variable from a file needs an emptyDir volume of the pod.
+/// Requires an emptyDir volume of the pod for variables from a file.
 fn validate_env_files(spec: &Field<'_>, errors: &mut Errors) {
     for container in containers(spec) {
         for variable in container.get("env").items() {

@@ -27,7 +27,7 @@ fn base() -> Value {
     })
 }
 
-/// The fields that admission adds to every pod: account, priority, tolerations.
+/// Adds the fields that admission adds to every pod: account, priority, tolerations.
 fn admit(pod: &mut Value) {
     let toleration =
         |key| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
@@ -43,7 +43,7 @@ fn admit(pod: &mut Value) {
     }
 }
 
-/// The fields that the codec adds: structs that are present even if they are empty.
+/// Adds the fields that the codec adds: structs that are present even if they are empty.
 fn encode(pod: &mut Value) {
     for list in super::ContainerType::ALL.map(super::ContainerType::list) {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -143,7 +143,7 @@ fn part_named(name: &Value) -> Part {
     }
 }
 
-/// The changed and prepared pod, and its errors.
+/// Changes and prepares a pod; returns it with its errors.
 fn change(old: &Value, patch: &Value, part: Part) -> (Value, Errors) {
     let mut pod = merged(old, patch);
     pod::PodStrategy.default(&mut pod);

@@ -22,8 +22,8 @@ pub fn key_to_path(item: &Field<'_>, errors: &mut Errors) {
     file_mode(&item.get("mode"), errors);
 }
 
-/// One file of the downward API. kube-apiserver reports its errors for the volume, without the
-/// index of the file.
+/// Validates one file of the downward API. kube-apiserver reports its errors for the volume,
+/// without the index of the file.
 pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     let path = file.get("path");
     require(file, &["path"], errors);
@@ -45,7 +45,7 @@ pub fn downward_api_file(file: &Field<'_>, errors: &mut Errors) {
     file_mode(&file.get("mode"), errors);
 }
 
-/// Reports those of the members that are missing or empty.
+/// Reports the members that are missing or empty.
 pub fn require(source: &Field<'_>, members: &[&str], errors: &mut Errors) {
     for member in members {
         let member = source.get(member);

@@ -155,7 +155,7 @@ fn validate_source(kind: &str, source: &Field<'_>, options: &PodValidationOption
     }
 }
 
-/// The claim of an ephemeral volume is named after pod and volume.
+/// Validates the name of the claim of an ephemeral volume, which is that of the pod and the volume.
 fn validate_claim_name(volume: &Field<'_>, pod: &str, errors: &mut Errors) {
     if pod.is_empty() || volume.is_empty() {
         return;
@@ -175,7 +175,7 @@ fn validate_iscsi_name_length(volume: &Field<'_>, source: &Field<'_>, errors: &m
     });
 }
 
-/// The keys of a Secret or ConfigMap that become files.
+/// Validates the keys of a Secret or ConfigMap that become files.
 fn validate_keys(source: &Field<'_>, name: &str, errors: &mut Errors) {
     require(source, &[name], errors);
     file_mode(&source.get("defaultMode"), errors);

@@ -39,7 +39,7 @@ const DEPRECATED_VOLUMES: [(&str, &str, &str); 9] = [
     ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Warnings about a new Pod.
+/// Returns warnings for a new Pod.
 pub fn pod_warnings(pod: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     app_armor_warnings(pod, true, &mut warnings);
@@ -54,7 +54,7 @@ pub fn pod_warnings(pod: &Field<'_>) -> Vec<String> {
     warnings
 }
 
-/// Warnings about a template.
+/// Returns warnings for a template.
 pub fn pod_template_warnings(template: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     if template.exists() {
@@ -125,7 +125,7 @@ fn matches_no_pod(selector: &Field<'_>) -> String {
     format!("{}: a null labelSelector results in matching no pod", selector.path())
 }
 
-/// Invalid values are accepted where they only express a preference.
+/// Warns about invalid values, which are accepted where they only express a preference.
 fn value_warnings(term: &Field<'_>, warnings: &mut Vec<String>) {
     for requirement in term.get("matchExpressions").items() {
         for value in requirement.get("values").items() {
@@ -171,7 +171,7 @@ fn placed<'a>(items: &Field<'a>, source: &str) -> Vec<Placed<'a>> {
     items.items().map(|item| Placed { path: item.get("path").str(), source: source.to_owned() }).collect()
 }
 
-/// Files of one volume with overlapping paths.
+/// Warns about files of one volume with overlapping paths.
 fn overlap_warnings(volume: &Field<'_>, warnings: &mut Vec<String>) {
     let name = quote(volume.get("name").str());
     let mut warn = |paths: Vec<Placed<'_>>, kind: String| {
@@ -222,7 +222,7 @@ fn overlaps(paths: Vec<Placed<'_>>) -> Vec<String> {
     found
 }
 
-/// Entries that should be unique.
+/// Warns about entries that should be unique.
 fn duplicate_warnings(spec: &Field<'_>, warnings: &mut Vec<String>) {
     for (list, member) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
         let mut seen = BTreeSet::new();
@@ -249,7 +249,7 @@ fn fraction_warning(list: &Field<'_>, resource: &str, warnings: &mut Vec<String>
     }
 }
 
-/// Seccomp annotations have no effect without the field.
+/// Warns about seccomp annotations without the field, which have no effect.
 fn seccomp_warnings(owner: &Field<'_>, warnings: &mut Vec<String>) {
     let all = owner.walk("metadata.annotations");
     let mut warn = |key: &str, context: Field<'_>| {
@@ -268,7 +268,7 @@ fn seccomp_warnings(owner: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// AppArmor annotations still work, but are deprecated.
+/// Warns about AppArmor annotations, which still work but are deprecated.
 ///
 /// In a Pod they have been copied to the field already (`copied`): only where the field has the same value can the
 /// annotation have been its source.

@@ -79,7 +79,7 @@ fn param_ref(row: &Row<'_>) -> Value {
     }
 }
 
-/// A label selector as Go prints the struct.
+/// Formats a label selector as Go prints the struct.
 fn go_selector(selector: &Field<'_>) -> String {
     let labels = selector.get("matchLabels");
     let labels: Vec<String> =

@@ -110,7 +110,7 @@ fn selector_cell(row: &Row<'_>) -> Value {
     selector(&row.get("spec.selector")).into()
 }
 
-/// The controller of the object: `statefulset.apps/web`.
+/// Formats the controller of the object: `statefulset.apps/web`.
 fn controller(row: &Row<'_>) -> Value {
     let mut owners = row.get("metadata.ownerReferences").items();
     let Some(owner) = owners.find(|owner| owner.get("controller").bool()) else { return "<none>".into() };

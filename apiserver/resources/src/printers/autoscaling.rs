@@ -36,7 +36,7 @@ pub const SCALE: &[Column] = &[
     AGE,
 ];
 
-/// The first two metrics: current and target value.
+/// Formats the first two metrics: current and target value.
 fn targets(row: &Row<'_>) -> Value {
     const SHOWN: usize = 2;
     let specs = row.get("spec.metrics");

@@ -106,7 +106,7 @@ fn node_status(row: &Row<'_>) -> Value {
     format!("{status}{cordoned}").into()
 }
 
-/// The roles in labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
+/// Formats the roles in labels: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role=ROLE`.
 fn roles(row: &Row<'_>) -> Value {
     let labels = row.get("metadata.labels");
     let roles: BTreeSet<&str> = labels
@@ -126,7 +126,7 @@ fn address(row: &Row<'_>, kind: &str) -> Value {
     address.map_or("<none>", |address| address.get("address").str()).into()
 }
 
-/// A member of the first health condition.
+/// Returns a member of the first health condition.
 fn healthy(row: &Row<'_>, member: &str) -> Value {
     let mut conditions = row.get("conditions").items();
     let condition = conditions.find(|c| c.get("type").str() == "Healthy");

@@ -52,7 +52,7 @@ fn count(row: &Row<'_>) -> Value {
     }
 }
 
-/// The reporting component and its host: `kubelet, node-0`.
+/// Formats the reporting component and its host: `kubelet, node-0`.
 fn source(row: &Row<'_>) -> Value {
     let either = |first: &str, second: &str| row.text_or(first, row.get(second).str());
     let component = either("source.component", "reportingComponent");

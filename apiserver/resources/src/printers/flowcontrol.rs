@@ -25,7 +25,7 @@ pub const FLOW_SCHEMA: &[Column] = &[
     }),
 ];
 
-/// The order in which schemas are matched.
+/// Returns the sort key for the order in which schemas are matched.
 pub fn matching_order(schema: &Value) -> (i64, String) {
     let schema = Field::root(schema);
     let precedence = schema.walk("spec.matchingPrecedence").int().unwrap_or(0);
@@ -57,7 +57,7 @@ pub const PRIORITY_LEVEL_CONFIGURATION: &[Column] = &[
 
 const QUEUING: &str = "spec.limited.limitResponse.queuing";
 
-/// A number of a member that not every priority level has.
+/// Returns a number from a part that only some priority levels have.
 fn within(row: &Row<'_>, part: &str, member: &str) -> Value {
     let part = row.get(part);
     if part.exists() { part.get(member).int().unwrap_or(0).into() } else { "<none>".into() }

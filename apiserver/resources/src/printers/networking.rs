@@ -129,7 +129,7 @@ pub const IP_ADDRESS: &[Column] = &[
     AGE.without_header(),
 ];
 
-/// The name, marked if one of the annotations makes the class the default.
+/// Returns the name, marked if one of the annotations makes the class the default.
 pub fn default_marked(row: &Row<'_>, annotations: &[&str]) -> Value {
     let name = row.get("metadata.name").str();
     let all = row.get("metadata.annotations");
@@ -151,7 +151,7 @@ fn external_ip(row: &Row<'_>) -> Value {
     if external.is_empty() { none.into() } else { external.join(",").into() }
 }
 
-/// The addresses of the load balancer, sorted.
+/// Returns the addresses of the load balancer, sorted.
 fn load_balancer(row: &Row<'_>) -> Vec<String> {
     let ingress = row.get("status.loadBalancer.ingress").items();
     let address = |point: Field<'_>| {

@@ -35,7 +35,7 @@ pub const POD: &[Column] = &[
     string("Readiness Gates", Described("core.v1.PodSpec.readinessGates"), readiness_gates).wide(),
 ];
 
-/// The conditions of a finished pod's row.
+/// Returns the conditions for the row of a finished pod.
 pub fn row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match pod.pointer("/status/phase").and_then(Value::as_str)? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

@@ -167,7 +167,8 @@ fn phase(row: &Row<'_>) -> Value {
     }
 }
 
-/// A claim without a volume has neither capacity nor access modes.
+/// Returns the cell for a bound claim. A claim without a volume has neither capacity nor access
+/// modes.
 fn if_bound(row: &Row<'_>, cell: impl FnOnce() -> Value) -> Value {
     if row.get("spec.volumeName").is_empty() { "".into() } else { cell() }
 }
@@ -188,7 +189,7 @@ fn access_modes(modes: &Field<'_>) -> Value {
     SHORT.iter().filter(|(mode, _)| has(mode)).map(|(_, short)| *short).collect::<Vec<_>>().join(",").into()
 }
 
-/// The deprecated annotation has precedence over the field.
+/// Returns the class. The deprecated annotation has precedence over the field.
 fn class(row: &Row<'_>) -> Value {
     let annotation = row.get("metadata.annotations").get("volume.beta.kubernetes.io/storage-class");
     if annotation.exists() { annotation.str().into() } else { row.text("spec.storageClassName") }

@@ -41,13 +41,13 @@ fn containers(row: &Row<'_>, template: &str, member: &str) -> String {
     containers.items().map(|c| c.get(member).str()).collect::<Vec<_>>().join(",")
 }
 
-/// Labels as `a=b,c=d`.
+/// Formats labels as `a=b,c=d`.
 pub fn labels(labels: &Field<'_>) -> String {
     let pairs: Vec<String> = labels.entries().map(|(key, value)| format!("{key}={}", value.str())).collect();
     if pairs.is_empty() { "<none>".into() } else { pairs.join(",") }
 }
 
-/// A `metav1.LabelSelector` in its string form.
+/// Formats a `metav1.LabelSelector` in its string form.
 pub fn selector(selector: &Field<'_>) -> String {
     match LabelSelector::from_object(selector.value()) {
         Some(selector) if !selector.is_empty() => selector.to_string(),

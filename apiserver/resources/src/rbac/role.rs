@@ -12,7 +12,7 @@ impl Strategy for RoleStrategy {
     }
 }
 
-/// Each rule is either about resources or, cluster-wide only, about non-resource URLs.
+/// Validates rules. Each is either for resources or, cluster-wide only, for non-resource URLs.
 pub fn validate_policy_rules(role: &Field<'_>, namespaced: bool, errors: &mut Errors) {
     for rule in role.get("rules").items() {
         let (verbs, urls) = (rule.get("verbs"), rule.get("nonResourceURLs"));

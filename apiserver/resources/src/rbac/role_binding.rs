@@ -73,7 +73,8 @@ fn validate_subject(subject: &Field<'_>, namespaced: bool, errors: &mut Errors) 
     }
 }
 
-/// A binding's role is immutable; another role needs a new binding.
+/// Requires an unchanged role. The role of a binding is immutable; another role needs a new
+/// binding.
 pub fn validate_same_role(binding: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (role, was) = (binding.get("roleRef"), old.get("roleRef"));
     let changed = ["apiGroup", "kind", "name"].iter().any(|m| role.get(m).str() != was.get(m).str());

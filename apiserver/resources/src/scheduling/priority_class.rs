@@ -27,7 +27,7 @@ impl Strategy for PriorityClassStrategy {
         system.then_some("this is a system priority class and cannot be deleted")
     }
 
-    /// The generation stays the initial one, as in kube-apiserver.
+    /// Returns false: the generation stays the initial one, as in kube-apiserver.
     fn is_new_generation(&self, _: &Value, _: &Value) -> bool {
         false
     }

@@ -32,7 +32,7 @@ impl Strategy for CsiNodeStrategy {
         }
     }
 
-    /// Existing drivers are immutable, except for their allocatable count.
+    /// Validates an update. Existing drivers are immutable, except for their allocatable count.
     fn validate_update(&self, node: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
         self.validate(node, errors);
         let drivers = node.walk("spec.drivers");
@@ -58,7 +58,7 @@ fn without_count(driver: &Field<'_>) -> Value {
     driver
 }
 
-/// Errors are reported for the driver.
+/// Validates topology keys. Errors are reported for the driver.
 fn validate_topology_keys(driver: &Field<'_>, errors: &mut Errors) {
     let mut keys = HashSet::new();
     for key in driver.get("topologyKeys").items().map(|key| key.with_path(driver.path().clone())) {

@@ -64,7 +64,7 @@ pub fn is_same_map(new: &Field<'_>, old: &Field<'_>) -> bool {
     new.value() == old.value() || (new.is_empty() && old.is_empty())
 }
 
-/// The name of a provisioner or driver: a qualified name of any case.
+/// Validates the name of a provisioner or driver: a qualified name of any case.
 pub fn validate_driver(name: &Field<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(name.required(""));
@@ -88,7 +88,7 @@ pub fn validate_parameters(parameters: &Field<'_>, errors: &mut Errors) {
     errors.push_if(size > MAX_PARAMETERS_SIZE, || parameters.too_long(MAX_PARAMETERS_SIZE));
 }
 
-/// The terms of the topologies: unique keys, and no two equal terms.
+/// Validates the terms of the topologies: unique keys, and no two equal terms.
 fn validate_topologies(topologies: &Field<'_>, errors: &mut Errors) {
     let mut seen: HashMap<BTreeMap<&str, BTreeSet<&str>>, usize> = HashMap::new();
     for term in topologies.items() {

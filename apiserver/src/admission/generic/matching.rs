@@ -78,7 +78,8 @@ impl MatchCriteria {
         }
     }
 
-    /// As what the configuration sees the request; None if it is not for it.
+    /// Matches a request against the configuration; returns the invocation for it, or None if it
+    /// does not match.
     ///
     /// # Errors
     /// 404 if the request matches, but for its namespace, which does not exist.
@@ -112,7 +113,8 @@ impl MatchCriteria {
         self.first_match(&self.rules, attributes, requested, resources)
     }
 
-    /// The requested resource if a rule matches it; else, in the order of the rules, an equivalent one.
+    /// Returns the requested resource if a rule matches it; else, in the order of the rules, an
+    /// equivalent one.
     fn first_match(
         &self,
         rules: &[Rule],
@@ -138,7 +140,7 @@ impl MatchCriteria {
         })
     }
 
-    /// The object selector selects the new object or the old one.
+    /// Checks whether the object selector selects the new object or the old one.
     fn matches_objects(&self, attributes: &AdmissionAttributes<'_>) -> bool {
         let Some(selector) = &self.objects else { return false };
         let selects = |object: &Value| selector.matches_map(object["metadata"].get("labels"));

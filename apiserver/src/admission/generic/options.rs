@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::admission::{AdmissionAttributes, Operation, OperationOptions};
 use crate::request::options::{DeleteOptions, FieldValidation, Propagation, WriteOptions};
 
-/// The options as their type prints them; null for a connection.
+/// Returns the options as their type prints them; null for a connection.
 pub fn operation_options(attributes: &AdmissionAttributes<'_>) -> Value {
     match attributes.options {
         OperationOptions::Write(options) => {

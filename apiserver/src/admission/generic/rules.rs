@@ -62,7 +62,8 @@ impl Rule {
             && (self.names.is_empty() || self.names.iter().any(|name| name == attributes.name))
     }
 
-    /// A Namespace is an object of the cluster, though requests about it are requests in it.
+    /// Checks the scope. A Namespace is a cluster-scoped object, though requests for it are
+    /// requests in it.
     fn matches_scope(&self, attributes: &AdmissionAttributes<'_>) -> bool {
         let is_namespaced = !attributes.namespace.is_empty() && !attributes.is_any("", "namespaces");
         match self.scope {
@@ -77,7 +78,7 @@ fn has(list: &[String], wanted: &str) -> bool {
     list.iter().any(|item| item == "*" || item == wanted)
 }
 
-/// The operation as rules and reviews name it.
+/// Returns the operation as rules and reviews name it.
 pub(crate) fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Create => "CREATE",

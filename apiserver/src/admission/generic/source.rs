@@ -26,12 +26,14 @@ struct Cached<T> {
 }
 
 impl<T> Source<T> {
+    /// Creates the source of a resource.
+    ///
     /// - `read`: what one object has of it, in order. Objects come in the order of their names.
     pub fn new(group: &str, resource: &str, read: fn(&Value) -> Vec<T>) -> Source<T> {
         Source { resource: GroupResource::new(group, resource), read, cached: ArcSwapOption::empty() }
     }
 
-    /// All that is stored now.
+    /// Loads everything that is stored now.
     ///
     /// # Errors
     /// [`Error::Internal`](crate::Error::Internal) if an object cannot be decoded, because it is

@@ -89,7 +89,7 @@ impl VersionedObjects {
         api_version(&self.group, &self.version)
     }
 
-    /// An object of this version as JSON, with Go's order and zero values.
+    /// Encodes an object of this version as JSON, with Go's order and zero values.
     pub fn to_json(&self, object: &Value) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1024);
         codec::json::write(object, &self.type_ref, &mut bytes);
@@ -152,7 +152,8 @@ impl VersionedObjects {
         decoded.map(|decoded| decoded.strict).map_err(|error| error.to_string())
     }
 
-    /// A change may leave out kind and version, but not name others that do not convert to these.
+    /// Decodes a changed object of a built-in type. A change may omit kind and version, but not
+    /// name others that do not convert to these.
     fn decode_typed(&self, changed: &Value, id: StructId) -> Result<Value, String> {
         let own = TypeMeta::of(&json!({"kind": &*self.kind, "apiVersion": self.api_version()}));
         if changed.get("apiVersion").and_then(Value::as_str).is_some_and(|version| !version.is_empty()) {
@@ -165,7 +166,8 @@ impl VersionedObjects {
         Ok(object)
     }
 
-    /// A custom resource may come in another version of its kind; validation checks the kind.
+    /// Checks the version of a changed custom resource. It may come in another version of its kind;
+    /// validation checks the kind.
     fn check_identity(&self, changed: &Value) -> Result<()> {
         let text = |member: &str| changed.get(member).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -206,7 +208,8 @@ impl VersionedObjects {
         Ok(())
     }
 
-    /// An object of this version in that in which the pipeline works for a request in the version of `requested`.
+    /// Converts an object of this version to the one in which the pipeline works for a request in
+    /// the version of `requested`.
     ///
     /// # Errors
     /// The errors of the conversion.

@@ -41,13 +41,13 @@ pub struct ResourceCheck {
     pub name: String,
 }
 
-/// The variable `authorizer`.
+/// Returns the variable `authorizer`.
 pub fn authorizer<'a>(authorizer: &Arc<Authorizer>, user: &Arc<UserInfo>) -> Value<'a> {
     let caller = Caller { authorizer: authorizer.clone(), user: user.clone() };
     Value::Host(Arc::new(Check::Authorizer(caller)))
 }
 
-/// The variable `authorizer.requestResource`.
+/// Returns the variable `authorizer.requestResource`.
 pub fn request_resource<'a>(
     authorizer: &Arc<Authorizer>,
     user: &Arc<UserInfo>,

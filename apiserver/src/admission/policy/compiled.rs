@@ -15,14 +15,14 @@ pub struct Compiled<T> {
 }
 
 impl<T: Send + Sync> Compiled<T> {
-    /// A part of an object that is not compiled yet.
+    /// Creates a part of an object that is not compiled yet.
     ///
     /// - `source`: the part of the object.
     pub fn new(source: &Value, compile: fn(&Value) -> T) -> Compiled<T> {
         Compiled { source: source.clone(), compile, compiled: OnceLock::new() }
     }
 
-    /// The part of the object.
+    /// Returns the part of the object.
     pub fn source(&self) -> &Value {
         &self.source
     }

@@ -38,7 +38,7 @@ pub struct MutatingAdmissionPolicy {
 }
 
 impl MutatingAdmissionPolicy {
-    /// The plugin, in a server with these parts.
+    /// Creates the plugin.
     pub fn new(context: PolicyContext) -> MutatingAdmissionPolicy {
         MutatingAdmissionPolicy {
             context,
@@ -81,7 +81,7 @@ impl MutatingAdmissionPolicy {
         failures.refuse(attributes)
     }
 
-    /// The policies that match, once for each of their bindings and parameters.
+    /// Returns the matching policies, once for each of their bindings and parameters.
     async fn due<'p>(
         &self,
         policies: &'p [Policy],
@@ -186,7 +186,7 @@ struct Due<'p> {
 }
 
 impl Due<'_> {
-    /// A name that is unique among the invocations for a request.
+    /// Returns a name that is unique among the invocations for a request.
     fn key(&self) -> String {
         let (policy, binding) = (&self.policy.name, &self.binding.name);
         format!("{policy}/{binding}/{}/{}", self.params.namespace(), self.params.name())
@@ -212,7 +212,7 @@ impl Failures {
         }
     }
 
-    /// The error of the request, with the first message, and all of them as causes.
+    /// Rejects the request with the first message, and with all of them as causes.
     fn refuse(self, attributes: &AdmissionAttributes<'_>) -> Result<()> {
         let Some((message, reason)) = self.0.first() else { return Ok(()) };
         let mut status = attributes.forbidden("").status();
@@ -239,7 +239,8 @@ impl From<String> for Failed {
     }
 }
 
-/// The object with one mutation; None if there is no object, or if a test of a JSON patch does not hold.
+/// Applies one mutation and returns the object; None if there is no object, or if a test of a JSON
+/// patch does not hold.
 fn mutate(
     expressions: &Expressions,
     mutation: &Mutation,
@@ -269,7 +270,7 @@ fn mutate(
     objects.decode(applied).map(Some).map_err(not_decoded)
 }
 
-/// The error of an object that is no longer one of its kind.
+/// Converts the error for an object that is no longer valid for its kind.
 fn not_decoded(error: Error) -> Failed {
     Failed::Request(match error {
         Error::Unclassified(text) => Error::Internal(format!("failed to convert object: {text}")),
@@ -277,7 +278,7 @@ fn not_decoded(error: Error) -> Failed {
     })
 }
 
-/// The configuration that an expression makes, with the kind of the object.
+/// Converts the value of an expression to a configuration, with the kind of the object.
 fn configuration(value: &CelValue<'_>, current: &Value, meter: &Meter) -> Result<Value, String> {
     let CelValue::Object(literal) = value else {
         return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
@@ -309,7 +310,7 @@ fn apply(current: &Value, configuration: &Value, type_ref: &TypeRef) -> Result<V
     Ok(merge(current, configuration, type_ref))
 }
 
-/// The types of objects are named by their paths.
+/// Checks that the types of objects are named by their paths.
 fn check_names(literal: &ObjectLiteral<'_>, wanted: &str) -> Result<(), String> {
     if &*literal.name != wanted {
         return Err(format!(
@@ -328,7 +329,7 @@ fn check_value(value: &CelValue<'_>, wanted: &str) -> Result<(), String> {
     }
 }
 
-/// The JSON patch that a list of `JSONPatch` values is.
+/// Converts a list of `JSONPatch` values to a JSON patch.
 fn operations(value: &CelValue<'_>, meter: &Meter) -> Result<Value, String> {
     let CelValue::List(list) = value else {
         return Err("JSONPatch expression must evaluate to a list".to_owned());

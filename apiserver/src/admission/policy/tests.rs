@@ -38,7 +38,7 @@ fn config_map(data: Value) -> Request {
     request
 }
 
-/// The code and the message of a denial.
+/// Validates a request; returns the code and the message of a denial.
 fn validated(spec: Value, actions: &[&str], mut request: Request) -> Option<(u16, String)> {
     let mut spec = spec;
     spec["matchConstraints"] = constraints();
@@ -256,7 +256,7 @@ fn conditions_are_evaluated_once_before_the_mutations_and_see_no_namespace() {
     }
 }
 
-/// A value that contains another one twice, which contains another one twice, and so on: a variable each.
+/// Builds variables, each of which contains the one before it twice.
 fn shared(levels: usize) -> Vec<Value> {
     let variable = |level: usize| match level {
         0 => json!({"name": "v0", "expression": "'x'"}),

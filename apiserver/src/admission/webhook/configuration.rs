@@ -48,7 +48,7 @@ pub enum ReviewVersion {
 }
 
 impl ReviewVersion {
-    /// As an `apiVersion`.
+    /// Returns the version as an `apiVersion`.
     pub fn api_version(self) -> &'static str {
         match self {
             ReviewVersion::V1 => "admission.k8s.io/v1",
@@ -58,7 +58,7 @@ impl ReviewVersion {
 }
 
 impl Webhook {
-    /// The webhooks of a configuration, in its order.
+    /// Reads the webhooks of a configuration, in its order.
     pub fn read_all(configuration: &Value) -> Vec<Webhook> {
         let name = text(&configuration["metadata"]["name"]);
         let webhooks = items(&configuration["webhooks"]).iter().enumerate();

@@ -34,7 +34,7 @@ pub struct MutatingAdmissionWebhook {
 }
 
 impl MutatingAdmissionWebhook {
-    /// The plugin, in a server with these parts.
+    /// Creates the plugin.
     pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> MutatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
         MutatingAdmissionWebhook {

@@ -9,7 +9,7 @@ use super::configuration::ReviewVersion;
 use crate::admission::AdmissionAttributes;
 use crate::admission::generic::{VersionedObjects, operation_options};
 
-/// The document. The objects are written by their types, as every client gets them.
+/// Encodes the review. The objects are written by their types, as every client gets them.
 pub fn request(
     version: ReviewVersion,
     uid: &str,

@@ -25,7 +25,7 @@ pub struct ValidatingAdmissionWebhook {
 }
 
 impl ValidatingAdmissionWebhook {
-    /// The plugin, in a server with these parts.
+    /// Creates the plugin.
     pub fn new(context: WebhookContext, authorizer: Arc<Authorizer>) -> ValidatingAdmissionWebhook {
         let (group, resource) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
         ValidatingAdmissionWebhook {

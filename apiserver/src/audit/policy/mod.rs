@@ -322,7 +322,7 @@ fn validate_url(url: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// kube-apiserver leaves the index out of these paths.
+/// Validates the resources of a rule. kube-apiserver omits the index in these paths.
 fn validate_resources(rule: &Field<'_>, resources: &Field<'_>, errors: &mut Errors) {
     let path = |name: &str| rule.get("resources").path().child(name);
     let group = resources.get("group");

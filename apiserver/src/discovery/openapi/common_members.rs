@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// The title and version of the API.
+/// Returns the title and version of the API.
 pub(super) fn info() -> Value {
     json!({"title": "Kubernetes", "version": "1.36"})
 }
 
-/// The ways to authenticate.
+/// Returns the ways to authenticate.
 pub(super) fn security_schemes() -> Value {
     json!({"BearerToken": {
         "type": "apiKey",

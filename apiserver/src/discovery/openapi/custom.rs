@@ -14,7 +14,7 @@ const CONVENTIONS: &str =
 /// The members that embedded objects must have, in the order in which they are added.
 pub(super) const REQUIRED_OF_EMBEDDED: [&str; 2] = ["kind", "apiVersion"];
 
-/// The schemas of the kinds, and of their lists.
+/// Returns the schemas of the kinds, and of their lists.
 pub(super) fn schemas(
     group: &str,
     version: &str,

@@ -34,7 +34,7 @@ pub(super) fn swagger(document: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A document of `/openapi/v3` as `openapi.v3.Document`.
+/// Encodes a document of `/openapi/v3` as `openapi.v3.Document`.
 pub(super) fn openapi(document: &Value) -> Vec<u8> {
     encode(&v3::DOCUMENT, document)
 }
@@ -435,7 +435,7 @@ mod tests {
 
     use super::*;
 
-    /// Fields as `number: content`, messages in braces where the numbers say so.
+    /// Lists the fields as `number: content`, with messages in braces where the numbers say so.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn read(bytes: &mut &[u8]) -> u64 {
             let mut value = 0;

@@ -12,12 +12,12 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const API_EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 const REFERENCE: &str = "#/components/schemas/";
 
-/// A reference to a type.
+/// Returns a reference to a type.
 pub(super) fn reference(openapi_name: &str) -> Value {
     json!({"$ref": format!("{REFERENCE}{openapi_name}")})
 }
 
-/// The name of a kind's type in the documents.
+/// Returns the name of a kind's type in the documents.
 pub(super) fn component(group: &str, version: &str, kind: &str) -> String {
     match schema().kind(group, version, kind) {
         Some(id) => schema().get(id).openapi_name(),
@@ -38,7 +38,8 @@ pub(super) struct Schemas<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    /// The schemas of everything that `document` refers to, transitively. `custom` are given.
+    /// Returns the schemas of everything that `document` refers to, transitively. `custom` are the
+    /// schemas of custom resources.
     pub(super) fn of(
         document: &Value,
         custom: Map<String, Value>,
@@ -100,7 +101,8 @@ impl<'a> Schemas<'a> {
         schema.into()
     }
 
-    /// The kinds of a type. Those of every group version are listed for the document's.
+    /// Returns the kinds of a type. Kinds of every group version are listed with that of the
+    /// document.
     fn kinds(&self, id: StructId) -> Vec<Value> {
         let known = self.table.kinds().filter(|(_, type_id)| *type_id == id);
         let mut kinds: Vec<(&str, &str, &str)> = Vec::new();
@@ -156,7 +158,7 @@ impl<'a> Schemas<'a> {
         schema
     }
 
-    /// The schema of a value. An enumeration is of the innermost items.
+    /// Returns the schema of a value. An enumeration applies to the innermost items.
     fn value(&self, ty: &Type, enumeration: &[&'static str]) -> Value {
         let integer = |format: &str| json!({"type": "integer", "format": format});
         match ty {
@@ -189,7 +191,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// An item of a list or map, with its zero value as the default.
+    /// Returns the schema of an item of a list or map, with its zero value as the default.
     fn item(&self, ty: &Type, enumeration: &[&'static str]) -> Value {
         let mut schema = self.value(ty, enumeration);
         extend(&mut schema, zero(ty).map(|zero| ("default".to_owned(), zero)).into_iter().collect());
@@ -210,7 +212,7 @@ fn extend(schema: &mut Value, more: Map<String, Value>) {
     }
 }
 
-/// The value that Go prints for an unset member; None if it prints nothing, or null.
+/// Returns the value that Go prints for an unset member; None if that is nothing, or null.
 fn zero(ty: &Type) -> Option<Value> {
     match ty {
         Type::Struct(_) => Some(json!({})),
@@ -238,7 +240,7 @@ fn union(structure: &Struct) -> Option<Value> {
     Some(json!([union]))
 }
 
-/// The types with a JSON encoding of their own.
+/// Returns the schema of a type with a JSON encoding of its own; None for other types.
 fn special(name: &str) -> Option<Value> {
     let (package, name) = name.rsplit_once('.')?;
     Some(match (package, name) {
@@ -270,7 +272,7 @@ fn special(name: &str) -> Option<Value> {
     })
 }
 
-/// The names of the types that a document refers to.
+/// Collects the names of the types that a document refers to.
 fn references(value: &Value, names: &mut Vec<String>) {
     match value {
         Value::Object(object) => {

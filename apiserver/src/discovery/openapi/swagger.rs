@@ -17,7 +17,7 @@ pub(super) struct Swagger<'a> {
     parameters: BTreeMap<&'a str, &'a str>,
 }
 
-/// The contribution of a document of version 3.
+/// Returns the contribution of a document of version 3.
 pub(super) fn part_of(mut document: Value) -> SwaggerPart {
     let members = |value: Value| match value {
         Value::Object(members) => members,
@@ -108,7 +108,7 @@ impl<'a> Swagger<'a> {
         }
     }
 
-    /// The document.
+    /// Assembles the document.
     pub(super) fn finish(self) -> String {
         let mut text = String::from("{\"definitions\":{");
         for (index, (name, definition)) in self.definitions.iter().enumerate() {
@@ -138,7 +138,7 @@ impl<'a> Swagger<'a> {
     }
 }
 
-/// A text with other names in its references.
+/// Renames the references in a text.
 fn rename<'a>(text: &'a str, renamed: &BTreeMap<&str, String>) -> Cow<'a, str> {
     if renamed.is_empty() {
         return text.into();
@@ -218,7 +218,7 @@ fn operation(mut operation: Value) -> Value {
     converted.into()
 }
 
-/// The media types of an operation's responses.
+/// Returns the media types of an operation's responses.
 fn produced(responses: &Value) -> Value {
     let contents = responses.as_object().into_iter().flatten().map(|(_, response)| &response["content"]);
     contents.filter_map(Value::as_object).map(media_types).next().unwrap_or_else(|| json!([]))
@@ -233,7 +233,7 @@ fn content_schema(holder: &Value) -> Option<Value> {
     content.values().next().map(|media_type| media_type["schema"].clone())
 }
 
-/// Parameters have their type beside their name.
+/// Converts parameters: their type moves beside their name.
 fn parameters(mut parameters: Value) -> Value {
     for parameter in parameters.as_array_mut().into_iter().flatten() {
         if let Value::Object(schema) = parameter["schema"].take()
@@ -246,7 +246,8 @@ fn parameters(mut parameters: Value) -> Value {
     parameters
 }
 
-/// The definition of a kind of any form: clients would take what is said of its members for all that it may have.
+/// Reduces the definition of a kind that allows any member: clients would take the described
+/// members for the only ones.
 fn free_form(mut definition: Value) -> Value {
     match definition.get(PRESERVES) {
         Some(Value::Bool(true)) => json!({"type": "object", KINDS: definition[KINDS].take()}),

@@ -118,8 +118,8 @@ fn schemas_match_the_real_servers() {
     assert!(found.is_empty(), "{} differences:\n{}", found.len(), found.join("\n"));
 }
 
-/// The whole documents against those of a real server, in the folder of PEER_OPENAPI: a file for each, named as in the
-/// index with `__` for slashes.
+/// Compares the whole documents with those of a real server, in the folder PEER_OPENAPI: a file for
+/// each, named as in the index with `__` for slashes.
 #[test]
 fn documents_match_those_of_a_peer() {
     let Some(dir) = std::env::var_os("PEER_OPENAPI") else { return };
@@ -194,7 +194,8 @@ fn operations_have_their_names() {
     assert_eq!(ids.len(), distinct.len());
 }
 
-/// kubectl reads this from the PATCH of the kind, and then leaves validation to the server.
+/// Checks that every PATCH has `fieldValidation`: kubectl reads this from the PATCH of the kind,
+/// and then leaves validation to the server.
 #[test]
 fn patches_take_field_validation() {
     for (key, document) in &built_in().documents {
@@ -257,8 +258,8 @@ fn hashes_redirect_and_documents_are_immutable() {
     assert!(send("/openapi/v3", "x").body().windows(url.len()).any(|part| part == url.as_bytes()));
 }
 
-/// Clients keep a document for as long as its hash stays, which is why the digest must follow the documents.
-/// `REGENERATE=1 cargo test -p coracle-apiserver --lib the_digest` writes it anew.
+/// Checks that the digest follows the documents, since clients keep a document as long as its hash
+/// is the same. `REGENERATE=1 cargo test -p coracle-apiserver --lib the_digest` rewrites it.
 #[test]
 fn the_digest_is_that_of_the_documents() {
     let table = coracle_resources::built_in().with_custom(super::super::tests::widgets(&["v1"]));

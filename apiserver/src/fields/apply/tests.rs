@@ -105,7 +105,7 @@ impl Applying {
     }
 }
 
-/// As decoding leaves it.
+/// Removes nulls, as decoding does.
 fn without_nulls(mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => {
@@ -343,7 +343,8 @@ fn managed_sets_follow_their_objects_to_other_versions() {
     assert_eq!(error.to_string(), "Apply failed with 1 conflict: conflict with \"one\": .spec.maxReplicas");
 }
 
-/// Configurations of a custom resource that fit its type. What is empty counts differently from case to case.
+/// Generates configurations of a custom resource that fit its type. Empty values count differently
+/// in different cases.
 fn specs() -> impl Strategy<Value = Value> {
     let name = || prop::sample::select(&["a", "b", "c"][..]);
     let number = || 0..3i64;

@@ -10,7 +10,7 @@ fn writer<'a>(manager: &'a str, subresource: &'a str, now: &'a str) -> FieldMana
     FieldManager { manager, api_version: "v1", subresource, now }
 }
 
-/// The entries after a write, as `manager fields` lines.
+/// Returns the entries after a write, as `manager fields` lines.
 fn write(kind: &str, writer: FieldManager<'_>, live: Option<&Value>, new: &Value) -> (Value, Vec<String>) {
     let table = coracle_resources::built_in();
     let info = table.iter().find(|info| info.kind == kind).expect(kind);

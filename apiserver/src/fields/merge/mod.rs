@@ -59,8 +59,8 @@ fn merge_members<'s>(
     Some(merged.into())
 }
 
-/// Items of both are merged. Those that are applied come in the order in which they are applied; others stay behind the item
-/// that they follow.
+/// Merges items that are in both lists. Applied items come in the order in which they are applied;
+/// others follow the same item as before.
 fn merge_items(keys: &[Text], item: Position<'_>, live: &[Value], applied: &[Value]) -> Option<Value> {
     let with_elements = |list: &'_ [Value]| -> Vec<PathElement> {
         list.iter().map(|value| item.element(keys, value)).collect()

@@ -132,7 +132,8 @@ fn compare_entries<'s>(
     }
 }
 
-/// Items with the same element are not tracked separately: they change together.
+/// Compares items by their elements. Items with the same element are not tracked separately: they
+/// change together.
 fn compare_items(
     keys: &[Text],
     item: Position<'_>,
@@ -172,7 +173,7 @@ fn compare_items(
     }
 }
 
-/// The fields that an object sets, as apply counts them: the leaves, and items as a whole.
+/// Returns the fields that an object sets, as apply counts them: the leaves, and whole items.
 pub fn fields(object: &Value, kind: &TypeRef) -> FieldPathSet {
     let mut set = FieldPathSet::default();
     collect(Position::whole(kind), object, &mut set);

@@ -7,7 +7,7 @@ fn kind(group: &str, kind: &str) -> TypeRef {
     schema().kind(group, "v1", kind).unwrap().into()
 }
 
-/// The written and removed fields between two pods with these specs.
+/// Returns the written and removed fields between two pods with these specs.
 fn pod_comparison(old: Value, new: Value) -> (Value, Value) {
     let comparison = compare(Some(&json!({"spec": old})), &json!({"spec": new}), &kind("", "Pod"));
     let spec = |set: FieldPathSet| set.into_value()["f:spec"].take();

@@ -75,7 +75,7 @@ fn prefixes_have_one_slash_at_each_end() {
     }
 }
 
-/// Every built-in resource has a place of its own.
+/// Checks that every built-in resource has a distinct place.
 #[test]
 fn every_bucket_comes_back() {
     let layout = layout();
@@ -86,8 +86,8 @@ fn every_bucket_comes_back() {
     assert_eq!(layout.paths.len(), layout.buckets.len());
 }
 
-/// The values are those that kube-apiserver stores, generated with the published Go types, with the
-/// bytes to store for each.
+/// Compares with the values that kube-apiserver stores, generated with the published Go types, with
+/// the bytes to store for each.
 #[test]
 fn values_of_kube_apiserver_are_read() {
     let layout = layout();

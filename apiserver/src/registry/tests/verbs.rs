@@ -92,7 +92,7 @@ impl Fixture {
             .expect("a watch")
     }
 
-    /// A pod that is bound to a node and runs.
+    /// Creates a pod that is bound to a node and runs.
     async fn running_pod(&self) -> Target {
         let pod = json!({
             "metadata": {"name": "p"},
@@ -115,7 +115,8 @@ fn response_object(payload: Payload) -> Value {
     }
 }
 
-/// The events since the watch was opened: whether the object exists after it, its grace period and its generation.
+/// Returns the events since the watch was opened: whether the object exists after it, its grace
+/// period and its generation.
 fn events(watcher: &mut Watcher<ObjectIndex>) -> Vec<(bool, Option<i64>, i64)> {
     let seen = |event: Arc<coracle_storage::Event<ObjectIndex>>| {
         let object =

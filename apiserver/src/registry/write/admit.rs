@@ -60,7 +60,7 @@ impl Registry {
         self.chain.validate(&attributes, self).await
     }
 
-    /// The first pass of admission.
+    /// Runs the first pass of admission.
     pub(in crate::registry) async fn admit(
         &self,
         writing: &Writing<'_>,
@@ -98,7 +98,7 @@ impl Registry {
         self.chain.waits(&writing.attributes(operation, &writing.target.name, object, old), self)
     }
 
-    /// The second pass of admission.
+    /// Runs the second pass of admission.
     pub(in crate::registry) async fn validate_admission(
         &self,
         writing: &Writing<'_>,
@@ -128,7 +128,7 @@ impl Writing<'_> {
         }
     }
 
-    /// The write as admission sees it.
+    /// Returns the attributes of the write for admission.
     pub fn attributes<'w>(
         &'w self,
         operation: Operation,
@@ -159,7 +159,7 @@ impl Writing<'_> {
     }
 }
 
-/// The attributes of a request about a subresource that is not part of an object.
+/// Returns the attributes of a request for a subresource that is not part of an object.
 fn subresource_attributes<'a>(
     target: &'a Target,
     subresource: &'a str,

@@ -157,7 +157,7 @@ impl Registry {
         }
     }
 
-    /// The name after a base, which is cut to fit.
+    /// Generates a name from a base, which is cut to fit.
     fn generated_name(&self, writing: &Writing<'_>, object: &Value, base: &str) -> String {
         const MAX_BASE: usize = 63 - 5;
         let mut end = base.len().min(MAX_BASE);

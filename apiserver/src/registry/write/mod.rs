@@ -46,7 +46,8 @@ use crate::schema::schema;
 use crate::strategy::{Behavior, Context, Strategy};
 use crate::{Error, Result};
 
-/// The errors that a validation finds. One that evaluates expressions for long does that in the background.
+/// Validates; returns the errors. A validation that evaluates expressions runs in the background if
+/// it takes long.
 async fn validated(behavior: &Behavior, validate: impl Fn(&Meter) -> Errors + Send + Sync) -> Result<Errors> {
     match behavior.strategy.has_expressions() {
         true => background::evaluate(validate).await,
@@ -131,7 +132,8 @@ impl Registry {
 }
 
 impl Writing<'_> {
-    /// A client that names the version it changed means just that one; some kinds insist that it does.
+    /// Checks the resourceVersion. A client that sends one changes only that version; some kinds
+    /// require it.
     pub(super) fn check_version(&self, new: &Value, old: &Value) -> Result<()> {
         let info = &*self.target.info;
         let resource = &info.group_resource;
@@ -163,7 +165,7 @@ pub(super) fn default_within_limits(strategy: &dyn Strategy, object: &mut Value)
     check_defaults(strategy.default_within_limits(object), object)
 }
 
-/// The error if the defaults did not fit, or if the object is too large with them.
+/// Rejects an object if the defaults did not fit, or if it is too large with them.
 pub(super) fn check_defaults(fitted: bool, object: &Value) -> Result<()> {
     if !fitted {
         return Err(Error::TooLarge(

@@ -14,7 +14,7 @@ use crate::{Error, Result, codec};
 /// The placeholder of the revision in the bytes to store, until it is cut out.
 const MARK: &str = "@";
 
-/// The bytes to store: Go's order, and an empty place for the revision.
+/// Encodes the bytes to store: in Go's order, with an empty place for the revision.
 pub fn stored_bytes(info: &ResourceInfo, mut object: Value) -> Bytes {
     object["kind"] = info.kind.as_ref().into();
     object["apiVersion"] = info.storage.api_version.as_str().into();
@@ -51,7 +51,7 @@ impl Registry {
         self.store.commit_by(writes, Some(self.author(origin))).await.map_err(store_failed)
     }
 
-    /// The author of a write that is made now.
+    /// Returns the author of a write that is made now.
     pub(in crate::registry) fn author(&self, origin: Origin<'_>) -> Author {
         self.authors.author(origin, self.now())
     }
@@ -60,7 +60,8 @@ impl Registry {
 /// The maximum message size, in bytes, of kube-apiserver's etcd client; etcd itself accepts less.
 const MAX_MESSAGE_BYTES: usize = 2 << 20;
 
-/// The limits are etcd's, and answered as kube-apiserver passes them on. The disk's failures are the operator's to read.
+/// Converts an error of the store. The limits are etcd's, and reported as kube-apiserver passes
+/// them on. Disk failures are logged for the operator.
 pub(in crate::registry) fn store_failed(error: StoreError) -> Error {
     match error {
         StoreError::TooLarge { bytes, .. } if bytes > MAX_MESSAGE_BYTES => Error::Unclassified(format!(

@@ -115,9 +115,9 @@ impl Registry {
         .await
     }
 
-    /// Changes the object that is there. `edit` makes the new one, in the internal version, from the present one; it may be
-    /// asked again if another write came first, or once others have converted what it needs. Where nothing is there,
-    /// `create` is created instead, if given.
+    /// Changes an existing object. `edit` makes the new object from the current one, in the
+    /// internal version; it may be called again if another write came first, or when needed
+    /// conversions are done. If no object exists, `create` is created instead, if given.
     pub(in crate::registry) async fn modify(
         &self,
         writing: Writing<'_>,
@@ -255,7 +255,8 @@ impl Registry {
         }
     }
 
-    /// Changes an object on the server's own account: no hooks of its kind, no validation.
+    /// Changes an object on behalf of the server, without the hooks of its kind and without
+    /// validation.
     ///
     /// # Errors
     /// 404 if it does not exist, and those of `edit`.
@@ -268,7 +269,8 @@ impl Registry {
         self.rewrite_for(Origin::server(Verb::Update), target, dry_run, edit).await
     }
 
-    /// Changes an object for a request to another endpoint: no hooks of its kind, no validation.
+    /// Changes an object for a request to another endpoint, without the hooks of its kind and
+    /// without validation.
     ///
     /// # Errors
     /// As of [`rewrite`](Self::rewrite).
@@ -331,7 +333,7 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
     }
 }
 
-/// An endpoint writes its part and leaves the others as they are.
+/// Copies the parts that an endpoint does not write from the old object.
 fn keep_other_parts(info: &ResourceInfo, part: Part, new: &mut Value, old: &Value) {
     let Some(members) = new.as_object_mut() else { return };
     match part {

@@ -37,7 +37,7 @@ pub struct LogReceipt<'a, S> {
 }
 
 impl<'a, S> LogReceipt<'a, S> {
-    /// Logs the receipt of requests to a service.
+    /// Creates a service that logs the receipt of requests to `inner`.
     ///
     /// - `remote`: the other end of the connection, where there is one.
     pub fn new(auditor: Option<&'a Arc<Auditor>>, remote: Option<IpAddr>, inner: S) -> LogReceipt<'a, S> {
@@ -120,7 +120,7 @@ pub struct LogResponse<'a, S> {
 }
 
 impl<'a, S> LogResponse<'a, S> {
-    /// Logs the responses of a service.
+    /// Creates a service that logs the responses of `inner`.
     ///
     /// - `remote`: the other end of the connection, where there is one.
     pub fn new(auditor: Option<&'a Arc<Auditor>>, remote: Option<IpAddr>, inner: S) -> LogResponse<'a, S> {
@@ -309,7 +309,7 @@ mod tests {
     use crate::serve::layers::CatchPanic;
     use crate::serve::testing;
 
-    /// An auditor of everything, with its log in a directory.
+    /// Creates an auditor of everything, with its log in a directory.
     fn auditor(directory: &Path) -> Arc<Auditor> {
         let policy = directory.join("policy.yaml");
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]";

@@ -120,13 +120,14 @@ impl RecordRequest<'_> {
     }
 }
 
-/// The `User-Agent` of a request, not longer than it is audited.
+/// Returns the `User-Agent` of a request, cut to the length that is audited.
 fn agent_of(parts: &Parts) -> String {
     let agent = parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
     user_agent(&String::from_utf8_lossy(agent))
 }
 
-/// The name of a request's span: the method, and the path with placeholders for names, so that there are few of them.
+/// Returns the name of a request's span: the method, and the path with placeholders for names, to
+/// limit the number of different names.
 fn span_name(method: &Method, info: &RequestInfo) -> String {
     let RequestInfo::Resource(request) = info else { return method.to_string() };
     let prefix = if request.group.is_empty() { "api" } else { "apis" };

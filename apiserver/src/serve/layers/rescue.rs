@@ -33,7 +33,7 @@ where
     type Error = Infallible;
     type Future = Rescued<S::Future>;
 
-    /// The services inside are always ready: what has to wait waits in the call.
+    /// Returns ready: the services inside are always ready, and wait in `call` if they must.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

@@ -7,8 +7,8 @@ use crate::serve::Body;
 use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
 use crate::telemetry::latency::Phase;
 
-/// A service whose requests wait for a seat of their priority level, and keep it until there is a response: not while the
-/// client reads that.
+/// Creates a service whose requests wait for a seat of their priority level. They keep it until
+/// there is a response, but not while the client reads that.
 pub fn take_seats<S>(
     inner: S,
 ) -> impl Service<MeasuredRequest, Response = Response<Body>, Error = RequestRefusal, Future: Send> + Clone + Send

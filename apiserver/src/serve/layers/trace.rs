@@ -15,7 +15,7 @@ pub struct Trace<S> {
 }
 
 impl<S> Trace<S> {
-    /// Traces the requests of a service.
+    /// Creates a service that traces the requests of `inner`.
     pub fn new(inner: S) -> Trace<S> {
         Trace { inner }
     }

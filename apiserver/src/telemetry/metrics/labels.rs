@@ -30,8 +30,9 @@ pub struct RequestLabels<'a> {
 const CONNECTING: &[&str] = &["log", "exec", "portforward", "attach", "proxy"];
 
 impl<'a> RequestLabels<'a> {
-    /// The labels of a request; None for paths that are not counted. Only requests for served resources may be
-    /// counted: unknown names are chosen by the client, and each would create a metric forever.
+    /// Returns the labels of a request; None for paths that are not counted. Only requests for
+    /// served resources may be counted: clients choose unknown names, and each would create a
+    /// metric forever.
     ///
     /// - `apply`: a PATCH that is a server-side apply.
     /// - `dry_run`: `All`, or empty.

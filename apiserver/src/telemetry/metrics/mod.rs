@@ -127,7 +127,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The metrics of a new server, all zero.
+    /// Creates the metrics of a new server, all zero.
     pub fn new() -> Metrics {
         let registry = Registry::new();
         register(&registry, process::Process::new().expect(STATIC));
@@ -214,7 +214,7 @@ impl Metrics {
         }
     }
 
-    /// The registry, for collectors of other modules.
+    /// Returns the registry, for collectors of other modules.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -252,7 +252,7 @@ impl Metrics {
         GaugeGuard::new(self.inflight[usize::from(mutating)].clone())
     }
 
-    /// The counters for a new watch of a resource.
+    /// Creates the counters for a new watch of a resource.
     pub fn watch(&self, group: &str, version: &str, resource: &str) -> WatchEvents {
         let labels = [group, version, resource];
         WatchEvents {
@@ -278,7 +278,7 @@ impl Metrics {
         self.storage_size.with_label_values(&["etcd-0"]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// The response of `/metrics`. The caller passes the stored objects at each scrape.
+    /// Renders the response of `/metrics`. The caller passes the stored objects at each scrape.
     pub fn render(&self, stored: impl IntoIterator<Item = StoredObjects>) -> String {
         let gauges = self.stored.lock();
         gauges.objects.reset();

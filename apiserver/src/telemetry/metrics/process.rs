@@ -56,7 +56,7 @@ impl Collector for Process {
     }
 }
 
-/// A field of `/proc/self/stat`, counted from 1 as in proc(5).
+/// Reads a field of `/proc/self/stat`, counted from 1 as in proc(5).
 fn stat(number: usize) -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The second field, the program's name, may contain anything and ends at the last parenthesis.
@@ -64,7 +64,7 @@ fn stat(number: usize) -> Option<f64> {
     rest.split(' ').nth(number.checked_sub(3)?)?.parse().ok()
 }
 
-/// A value of `/proc/self/status`, which is in kilobytes, in bytes.
+/// Reads a value of `/proc/self/status`, which is in kilobytes, and returns it in bytes.
 fn status(key: &str) -> Option<f64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

@@ -71,7 +71,7 @@ fn counts_are_rendered() {
     assert!(!text.contains("apiserver_storage_objects{"));
 }
 
-/// Every name, type and label is kube-apiserver's.
+/// Compares every name, type and label with kube-apiserver's.
 #[test]
 fn names_types_and_labels_match_the_real_servers() {
     let facts = crate::testing::facts("apiserver-metrics.json");
@@ -91,8 +91,8 @@ fn names_types_and_labels_match_the_real_servers() {
     }
 }
 
-/// Counting a known request must be negligible beside responding to it. The bound is ten times the budget, for a busy
-/// machine and a build without optimization.
+/// Checks that counting a known request takes much less time than responding to it. The bound is
+/// ten times the budget, for a busy machine and a build without optimization.
 #[test]
 fn counting_is_fast() {
     let metrics = busy();

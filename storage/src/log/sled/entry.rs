@@ -23,7 +23,7 @@ pub(super) struct Oversized {
     pub bytes: usize,
 }
 
-/// The entry's bytes, without its id.
+/// Encodes the entry, without its id.
 ///
 /// # Errors
 /// [`Oversized`] for a bucket or name of 4 GiB or more.

@@ -16,7 +16,7 @@ pub(super) fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) 
     })
 }
 
-/// The error of an operation on files.
+/// Converts the error of an operation on files.
 pub(super) fn failed(action: &'static str, path: &Path, cause: io::Error) -> LogError {
     match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -26,7 +26,7 @@ pub(super) fn failed(action: &'static str, path: &Path, cause: io::Error) -> Log
     }
 }
 
-/// The error of an operation of sled.
+/// Converts the error of an operation of sled.
 pub(super) fn sled_failed(action: &'static str, path: &Path, cause: sled::Error) -> LogError {
     match cause {
         sled::Error::Corruption { .. } => {

@@ -124,7 +124,7 @@ impl Journal {
         cleared
     }
 
-    /// A journal with segments that can only be read.
+    /// Opens a journal with segments that can only be read.
     #[cfg(test)]
     pub fn unwritable(directory: &Path) -> Journal {
         let segment = |path| {
@@ -331,7 +331,7 @@ fn revision((key, value): &Row) -> Option<Revision> {
     rows::read(key, value).map(|header| header.id.revision)
 }
 
-/// The number of up to eight bytes, the least significant one first.
+/// Decodes the number in up to eight bytes, the least significant one first.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -73,7 +73,7 @@ impl Recovered {
 }
 
 impl Tree {
-    /// The mark of the reserved revisions, which a new log gets.
+    /// Returns the mark of the reserved revisions, writing it to a new log.
     fn reserved(&self, directory: &Directory) -> Result<Revision, LogError> {
         match self.mark(RESERVED)? {
             Some(reserved) => Ok(reserved),

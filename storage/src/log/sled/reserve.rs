@@ -46,8 +46,8 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve as an earlier process left it. If there is so little space that sled may fail to open its files, they get some
-    /// of it.
+    /// Opens the reserve as an earlier process left it. If there is so little space that sled may
+    /// fail to open its files, frees some of it for them.
     pub fn open(directory: &Path, available: Available) -> Reserve {
         let path = directory.join("reserve");
         let held = fs::symlink_metadata(&path).map_or(0, |file| file.len());
@@ -57,7 +57,7 @@ impl Reserve {
         reserve
     }
 
-    /// The number that the operating system reports.
+    /// Returns the function that asks the operating system for the available space.
     pub fn available() -> Available {
         Box::new(|path| {
             let disk = statvfs(path)?;
@@ -134,7 +134,7 @@ impl Reserve {
         self.held >= size
     }
 
-    /// Changes the size of the file. A failure leaves as much as there is.
+    /// Changes the size of the file. After a failure, its size is the one it reached.
     fn resize(&mut self, size: u64) {
         let resized = private::file_options().open(&self.path).and_then(|file| {
             match size > self.held {
@@ -174,7 +174,7 @@ mod tests {
         atomic::{AtomicU64, Ordering::Relaxed},
     };
 
-    /// A disk that has so much space for the reserve and for others together.
+    /// Creates a disk with this space for the reserve and for others together.
     fn disk(directory: &Path, space: u64) -> (Arc<AtomicU64>, Reserve) {
         let space = Arc::new(AtomicU64::new(space));
         (space.clone(), Reserve::open(directory, available(directory, space)))

@@ -171,8 +171,8 @@ mod tests {
         (0..).zip(sizes).map(entry).collect()
     }
 
-    /// Entries assembled, by id and size; a cross for a row that was refused, dots for an entry not
-    /// complete.
+    /// Formats the assembled entries by id and size: a cross for a rejected row, dots for an
+    /// incomplete entry.
     fn assembled(rows: &[Row]) -> String {
         let mut assembler = Assembler::default();
         let mut rendered: Vec<_> = rows

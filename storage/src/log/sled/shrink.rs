@@ -60,7 +60,7 @@ impl Tree {
     }
 }
 
-/// The size of sled's file.
+/// Returns the size of sled's file.
 pub(super) fn file_bytes(directory: &Directory) -> u64 {
     fs::metadata(directory.log().join("db")).map_or(0, |file| file.len())
 }
@@ -96,7 +96,7 @@ mod tests {
         files.map(|file| file.unwrap().metadata().unwrap().len()).sum::<u64>() >> 20
     }
 
-    /// A store with so many megabytes, of which all but an object is deleted then.
+    /// Creates a store with a size in megabytes, then deletes all but one object.
     async fn emptied(disk: &Disk, size: usize) -> Store<Marked> {
         let store = open(disk);
         let value = "x".repeat(1_000_000);

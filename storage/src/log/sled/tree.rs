@@ -130,7 +130,8 @@ impl Tree {
         (1..parts).try_fold(bytes, |bytes, part| Ok(bytes + remove(part)?.1))
     }
 
-    /// The last revision that has its whole transaction: a crash may have cut the very last one short.
+    /// Returns the last revision with a complete transaction: a crash may have truncated the last
+    /// one.
     pub fn last_revision(&self, compact_revision: CompactRevision) -> Result<Revision, LogError> {
         for row in self.db.scan_prefix(rows::PREFIX).rev() {
             let (key, value) = row.map_err(|cause| self.sled_failed("cannot read", cause))?;

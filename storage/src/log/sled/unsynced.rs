@@ -71,7 +71,7 @@ impl Unsynced {
         }
     }
 
-    /// The newest revision that may not be on disk.
+    /// Returns the newest revision that may not be on disk.
     pub fn newest(&self) -> Option<Revision> {
         self.transactions.lock().list.back().map(|last| last.revision)
     }

@@ -345,7 +345,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Bytes as a list of numbers.
+    /// Decodes bytes that are given as a list of numbers.
     fn listed_bytes(&mut self) -> Result<Value> {
         let mut bytes = Vec::new();
         self.reader.begin()?;
@@ -448,7 +448,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The number of an int-or-string.
+    /// Decodes the number of an int-or-string.
     fn int32(&mut self, kind: Kind) -> Result<Value> {
         let what = if kind == Kind::Number {
             let text = self.reader.number()?;
@@ -464,7 +464,8 @@ impl<'a> Decoder<'a> {
         Ok(Value::Null)
     }
 
-    /// The types of a CustomResourceDefinition's schema that are a schema or something else.
+    /// Decodes the types of a CustomResourceDefinition's schema that are a schema or something
+    /// else.
     fn schema_or(&mut self, ty: &Type, kind: Kind) -> Result<Value> {
         let outer = std::mem::replace(&mut self.in_unmarshaler, true);
         let schema_type = Type::Struct(zero::json_schema());
@@ -592,7 +593,8 @@ impl<'a> Decoder<'a> {
         self.refused.get_or_insert(error);
     }
 
-    /// Go's message for a value that does not match the current field; `wanted` if that is not the field's own type.
+    /// Formats Go's message for a value that does not match the current field. `wanted` is the
+    /// expected type if it is not the field's own.
     fn type_error(&self, what: &str, wanted: Option<&str>) -> String {
         let member = self.path.iter().rposition(|step| matches!(step, Step::Member(..)));
         let Some((at, Step::Member(owner, field))) = member.map(|at| (at, &self.path[at])) else {
@@ -624,7 +626,7 @@ fn push_name(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// The number of a float: an integer if it is whole, since Go prints it so.
+/// Converts a float to a number: an integer if it is whole, since Go prints it so.
 pub(in crate::codec) fn float(number: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() < EXACT {
@@ -633,7 +635,7 @@ pub(in crate::codec) fn float(number: f64) -> Option<Number> {
     Number::from_f64(number)
 }
 
-/// A number without a type: an integer if it is one and fits, else a float.
+/// Parses a number without a type: an integer if it is one and fits, else a float.
 fn untyped_number(text: &str) -> Option<Value> {
     let integer = i64::from_str(text).ok().map(Number::from);
     integer.or_else(|| float(f64::from_str(text).ok()?)).map(Value::Number)

@@ -60,7 +60,7 @@ pub fn parse_own_sparse(text: &[u8], pointers: Vec<&str>) -> Result<Value, Decod
     sparse.or_else(|_| parse_own(text))
 }
 
-/// The result of decoding the JSON text of a value, such as a patched object.
+/// Decodes the JSON text of a value, such as a patched object.
 pub fn normalize(value: &Value, id: StructId) -> Result<Decoded, DecodeError> {
     decode(&serde_json::to_vec(value).unwrap_or_default(), id)
 }

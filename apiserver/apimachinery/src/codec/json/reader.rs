@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name in Go's type errors.
+    /// Returns the name that Go's type errors use.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Null => "null",
@@ -70,12 +70,12 @@ impl<'a> Reader<'a> {
         Reader { depth, collections, ..Reader::new(bytes) }
     }
 
-    /// The number of objects and arrays that were begun, including those before the text.
+    /// Returns the number of objects and arrays that were begun, including those before the text.
     pub fn collections(&self) -> usize {
         self.collections
     }
 
-    /// The kind of the next value; reads nothing.
+    /// Returns the kind of the next value, without reading it.
     pub fn peek(&mut self) -> Result<Kind> {
         match self.peek_byte()? {
             b'{' => Ok(Kind::Object),
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The text of a number.
+    /// Reads the text of a number.
     pub fn number(&mut self) -> Result<&'a str> {
         let start = self.at;
         if self.bytes.get(self.at) == Some(&b'-') {
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         Ok(unescape(text, escaped))
     }
 
-    /// The bytes between the quotes, and whether there are escapes among them.
+    /// Reads the bytes between the quotes; the boolean says whether there are escapes among them.
     fn quoted(&mut self) -> Result<(&'a [u8], bool)> {
         self.at += 1;
         let start = self.at;
@@ -210,7 +210,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next key of the current object, in its escaped form; the value follows. None ends the object.
+    /// Reads the next key of the current object, in its escaped form; the value follows. None ends
+    /// the object.
     pub fn key(&mut self, first: bool) -> Result<Option<Key<'a>>> {
         match (self.peek_byte()?, first) {
             (b'}', _) => return self.end().map(|()| None),
@@ -349,13 +350,13 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key without escapes.
+    /// Returns the key without escapes.
     pub fn name(self) -> Cow<'a, str> {
         unescape(self.text, self.escaped)
     }
 }
 
-/// The number of leading bytes that are neither quote, backslash nor control character.
+/// Counts the leading bytes that are neither quote, backslash nor control character.
 fn plain_prefix(bytes: &[u8]) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
@@ -377,7 +378,7 @@ fn plain_prefix(bytes: &[u8]) -> usize {
     at + chunks.remainder().iter().take_while(|&&byte| byte != b'"' && byte != b'\\' && byte >= 0x20).count()
 }
 
-/// The string of the validated text between two quotes.
+/// Removes the escapes from the validated text between two quotes.
 fn unescape(text: &[u8], escaped: bool) -> Cow<'_, str> {
     if !escaped {
         return match std::str::from_utf8(text) {
@@ -409,7 +410,8 @@ fn unescape(text: &[u8], escaped: bool) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8(plain).unwrap_or_else(|error| repair(error.as_bytes())))
 }
 
-/// The character of the `\u` escape whose digits the text begins with, and the rest; surrogates come in pairs.
+/// Decodes the `\u` escape whose digits the text begins with; returns the character and the rest.
+/// Surrogates come in pairs.
 fn unicode_escape(text: &[u8]) -> (char, &[u8]) {
     let digits = |text: &[u8]| {
         let hex = std::str::from_utf8(text.get(..4)?).ok()?;
@@ -441,7 +443,8 @@ pub(in crate::codec) fn repair(text: &[u8]) -> String {
     repaired
 }
 
-/// A byte as Go's syntax errors print it: the character with that number, escaped if it is not printable.
+/// Formats a byte as Go's syntax errors print it: the character with that number, escaped if it is
+/// not printable.
 fn quote(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),

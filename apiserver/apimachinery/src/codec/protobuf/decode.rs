@@ -52,7 +52,7 @@ pub fn read_struct(reader: Reader<'_>, id: StructId) -> Result<Map<String, Value
     read_struct_into(reader, id, Map::new())
 }
 
-/// A repeated message is merged into the former one.
+/// Reads a struct into existing members: a repeated message is merged into the former one.
 fn read_struct_into(
     reader: Reader<'_>,
     id: StructId,
@@ -308,7 +308,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| Cow::Owned(repair(bytes)), Cow::Borrowed)
 }
 
-/// The Go name of a field, approximately, for errors.
+/// Returns the approximate Go name of a field, for errors.
 fn go_name(field: &FieldSchema) -> String {
     if let Type::Struct(id) = field.ty
         && field.name == "metadata"

@@ -28,7 +28,8 @@ pub fn encode(value: &Value, id: StructId) -> Vec<u8> {
     out
 }
 
-/// The bytes before and after the items of a list that are encoded one by one with [`write_item`].
+/// Encodes a list without its items: returns the bytes before and after the items, which are
+/// encoded one by one with [`write_item`].
 ///
 /// - `list`: the list without items, and its type, whose last field is the items.
 /// - `items`: the bytes of all encoded items together.

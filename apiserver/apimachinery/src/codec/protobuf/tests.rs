@@ -7,7 +7,7 @@ use super::*;
 use crate::codec::{base64, json};
 use crate::schema::{StructId, schema};
 
-/// The samples: an object's JSON, parsed and as it is, and its protobuf body.
+/// Returns the samples: the JSON of an object, parsed and as text, and its protobuf body.
 fn samples() -> Vec<(Value, &'static str, Vec<u8>)> {
     let lines = include_str!("samples.txt").lines().filter(|line| !line.starts_with('#'));
     let split = lines.map(|line| line.split_once('\t').expect("two columns"));

@@ -40,7 +40,7 @@ impl Wire {
         }
     }
 
-    /// The number of the wire type.
+    /// Returns the number of the wire type.
     pub fn code(self) -> u8 {
         match self {
             Wire::Varint => 0,
@@ -54,7 +54,7 @@ impl Wire {
     }
 }
 
-/// A decoding error with this text.
+/// Creates a decoding error with this text.
 pub fn error(text: impl Into<String>) -> DecodeError {
     DecodeError::TypeMismatch(text.into())
 }
@@ -78,17 +78,19 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes, depth, collection_count }
     }
 
-    /// The number of messages around this one.
+    /// Returns the number of messages around this one.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The number of messages begun so far; separately decoded parts add their objects and arrays.
+    /// Returns the number of messages begun so far; separately decoded parts add their objects and
+    /// arrays.
     pub fn collection_count(&self) -> &Rc<Cell<usize>> {
         &self.collection_count
     }
 
-    /// The next field's number and wire type; None at the end. `message` names the message in errors.
+    /// Reads the next field's number and wire type; None at the end. `message` names the message in
+    /// errors.
     pub fn tag(&mut self, message: &str) -> Result<Option<(u32, Wire)>> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -138,7 +140,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.try_into().map_or(0, u64::from_le_bytes))
     }
 
-    /// A message inside of this one.
+    /// Reads a message inside of this one.
     pub fn message(&mut self) -> Result<Reader<'a>> {
         if self.depth >= MAX_DEPTH {
             return Err(error("proto: exceeded max depth"));

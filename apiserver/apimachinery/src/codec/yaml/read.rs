@@ -74,7 +74,7 @@ pub fn is_single_document(text: &str) -> bool {
     })
 }
 
-/// The value of a document, and the messages about repeated keys.
+/// Parses a document; returns its value, and the messages about repeated keys.
 fn read(text: &str) -> Result<(Value, Vec<String>)> {
     let nodes = compose(text)?;
     let mut converter = Converter {
@@ -219,7 +219,7 @@ const FROM_PARSER: [&str; 5] = [
     "did not find expected ',' or ']'",
 ];
 
-/// The line number is omitted for the first line, as in kube-apiserver.
+/// Formats a syntax error. The line number is omitted for the first line, as in kube-apiserver.
 fn scan_error(error: &ScanError, text: &str) -> String {
     let marker = error.marker();
     let info = error.info();
@@ -256,7 +256,7 @@ fn scan_error(error: &ScanError, text: &str) -> String {
     }
 }
 
-/// The parser accepts a tab at the beginning of a document.
+/// Rejects a tab at the beginning of a document, which the parser accepts.
 fn refuse_leading_tab(text: &str) -> Result<()> {
     let blank = |line: &str| {
         line.trim_start_matches([' ', '\t']).is_empty() || line.starts_with('#') || line.trim_end() == "---"
@@ -387,7 +387,8 @@ impl<'a> Converter<'_, 'a> {
         }
     }
 
-    /// The name of a member, and the key as messages show it if that is not the quoted name.
+    /// Returns the name of a member, and the key as messages show it if that is not the quoted
+    /// name.
     fn key(&mut self, id: u32) -> Result<(String, Option<String>)> {
         if !self.open.is_empty() {
             self.count(id)?;

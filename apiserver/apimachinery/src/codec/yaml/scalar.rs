@@ -70,7 +70,7 @@ pub fn is_sexagesimal(text: &str) -> bool {
         })
 }
 
-/// An integer in any of Go's bases: `12`, `0x1f`, `0b11`, `0o17`, `017`.
+/// Parses an integer in any of Go's bases: `12`, `0x1f`, `0b11`, `0o17`, `017`.
 fn integer(text: &str) -> Option<Number> {
     let (negative, unsigned) = match text.as_bytes() {
         [b'-', ..] => (true, &text[1..]),
@@ -149,7 +149,7 @@ fn is_clock(text: &str, zoned: bool) -> bool {
         && matches!(parts[..], [hour, minute, second] if below(hour, 24) && below(minute, 60) && below(second, 60))
 }
 
-/// The value of a scalar with a core tag, such as `!!int "5"`.
+/// Converts a scalar with a core tag, such as `!!int "5"`.
 ///
 /// # Errors
 /// With kube-apiserver's messages, if the text is not of the tag's type.

@@ -86,7 +86,7 @@ fn alias_expansion_is_bounded() {
     assert_eq!(error, Err("yaml: document contains excessive aliasing".to_owned()));
 }
 
-/// Documents of at most 3 MiB that expand to more, each with the error.
+/// Checks the errors for documents of at most 3 MiB that expand to more.
 #[test]
 fn converted_documents_are_bounded() {
     let aliasing = "yaml: document contains excessive aliasing";
@@ -157,8 +157,8 @@ fn messages_about_repeated_keys_are_bounded() {
     assert!(document.repeated_keys.expect("messages").len() < 1 << 20);
 }
 
-/// kube-apiserver's output for a ConfigMap with these values; only line separators are written in a
-/// safer way.
+/// Compares with kube-apiserver's output for a ConfigMap with these values; only line separators
+/// are written in a safer way.
 #[test]
 fn values_are_written_in_the_real_servers_style() {
     for (text, want) in [

@@ -244,7 +244,7 @@ impl Writer {
     }
 }
 
-/// The plainest style in which a string is read back unchanged.
+/// Chooses the plainest style in which a string is read back unchanged.
 fn style(text: &str, is_key: bool) -> Style {
     let facts = AllowedStyles::of(text);
     let wanted = if text.contains('\n') {

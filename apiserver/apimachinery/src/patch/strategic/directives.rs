@@ -14,7 +14,7 @@ pub const ORDER: &str = "$setElementOrder";
 /// Begins the names of members with values to delete.
 pub const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
-/// False if the value itself is a directive.
+/// Drops the directives in a value; returns false if the value itself is a directive.
 pub fn drop_directives(value: &mut Value) -> bool {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => return false,
@@ -25,7 +25,7 @@ pub fn drop_directives(value: &mut Value) -> bool {
     true
 }
 
-/// The error about a value of `$patch` that there is not.
+/// Creates the error for an unknown value of `$patch`.
 pub fn unknown_directive(patch: &Map<String, Value>) -> Error {
     let directive = patch.get(DIRECTIVE).unwrap_or(&Value::Null);
     let patch = Value::Object(patch.clone());

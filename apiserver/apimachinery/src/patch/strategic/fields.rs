@@ -12,7 +12,7 @@ pub struct ListField {
 }
 
 impl ListField {
-    /// The list of that name in a type.
+    /// Finds the list with that name in a type.
     pub fn find(ty: &Type, name: &str) -> Result<ListField> {
         let field = find_field(ty, name)?;
         let item = match field.ty.item() {
@@ -26,13 +26,13 @@ impl ListField {
         Ok(ListField { field, item: item.clone() })
     }
 
-    /// The member by which items are identified, if they are maps.
+    /// Returns the member by which items are identified, if they are maps.
     pub fn merge_key(&self) -> Option<&'static str> {
         self.field.merge_key
     }
 }
 
-/// The field of that name in a type.
+/// Finds the field with that name in a type.
 pub fn find_field(ty: &Type, name: &str) -> Result<&'static FieldSchema> {
     let type_name = match ty {
         Type::Struct(id) => {

@@ -12,8 +12,8 @@ use super::directives::{DIRECTIVE, ORDER};
 use crate::go_value::{GoValue, go_type};
 use crate::{Error, Result};
 
-/// The live order for a patch without an order of its own: without the items that the patch deletes, and with a new
-/// item in the place of each deleted one, as long as there are some.
+/// Returns the live order for a patch without an order of its own: without the items that the patch
+/// deletes, and with new items in the places of deleted ones, as far as there are any.
 pub fn order_after(live: &[Value], patch: &[Value], identity: MergeIdentity) -> Vec<String> {
     let ids =
         |items: &[Value]| -> Vec<String> { items.iter().filter_map(|item| identity.of(item).ok()).collect() };
@@ -139,7 +139,7 @@ fn ranks(ids: &[String]) -> HashMap<&String, usize> {
 pub struct MergeIdentity(pub Option<&'static str>);
 
 impl MergeIdentity {
-    /// The identity of an item.
+    /// Returns the identity of an item.
     pub fn of(self, item: &Value) -> Result<String> {
         match (self.0, item) {
             (None, item) => Ok(item.to_string()),
@@ -148,13 +148,13 @@ impl MergeIdentity {
         }
     }
 
-    /// The identity of an item that is a map.
+    /// Returns the identity of an item that is a map.
     pub fn of_map(self, item: &Map<String, Value>) -> Result<String> {
         let key = self.0.unwrap_or_default();
         item.get(key).map(Value::to_string).ok_or_else(|| no_merge_key(item, key))
     }
 
-    /// The identities of all items.
+    /// Returns the identities of all items.
     pub fn of_all(self, items: &[Value]) -> Result<Vec<String>> {
         items.iter().map(|item| self.of(item)).collect()
     }
@@ -169,7 +169,7 @@ pub enum ElementType {
     Scalar,
 }
 
-/// The common type of all elements.
+/// Returns the common type of all elements.
 pub fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
     let mut elements = lists.iter().copied().flatten();
     let Some(first) = elements.next() else {
@@ -188,7 +188,7 @@ pub fn element_type(lists: &[&[Value]]) -> Result<ElementType> {
     Ok(if first.is_object() { ElementType::Map } else { ElementType::Scalar })
 }
 
-/// The error about a value of another type than it must have.
+/// Creates the error for a value of an unexpected type.
 pub fn unexpected_type(expected: &str, actual: &Value) -> Error {
     Error::Unclassified(format!("expected a {expected}, but received a {}", go_type(actual)))
 }
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of [`order_by_live_position`], item by item.
+    /// Returns the result of [`order_by_live_position`], item by item.
     fn one_by_one(items: &[(Option<usize>, Value)]) -> Vec<(Option<usize>, Value)> {
         let mut settled: Vec<(Option<usize>, Value)> = Vec::new();
         for (place, item) in items {

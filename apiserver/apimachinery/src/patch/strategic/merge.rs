@@ -117,8 +117,8 @@ fn merge_member(live: &mut Map<String, Value>, key: &str, patch: &mut Value, ty:
     Ok(())
 }
 
-/// The value of a member that the live object does not have: the patch's, without nulls and directives. None if it is
-/// only a directive.
+/// Returns the value of a member that the live object does not have: that of the patch, without
+/// nulls and directives. None if it is only a directive.
 fn new_value(patch: &mut Value) -> Option<Value> {
     drop_nulls(patch);
     drop_directives(patch).then(|| patch.clone())

@@ -39,7 +39,8 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// The error if the merged object does not decode: `error` is the decoder's message.
+    /// Creates the error for a merged object that does not decode: `error` is the decoder's
+    /// message.
     pub fn undecodable(&self, error: &str) -> Error {
         undecodable(GoValue(&self.patch).to_string(), error)
     }

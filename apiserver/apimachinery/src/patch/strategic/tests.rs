@@ -26,7 +26,7 @@ fn patched(object: Value, patch: Value) -> Result<Value, (u16, String)> {
         .map_err(|error| (error.code(), error.to_string()))
 }
 
-/// The containers of a list, as `name:image`.
+/// Formats the containers of a list as `name:image`.
 fn names(spec: &Value) -> String {
     let containers = spec["containers"].as_array().expect("containers");
     let name =

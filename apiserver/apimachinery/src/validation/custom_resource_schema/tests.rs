@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The errors in a schema, or in that of a member `a` of its `spec`.
+/// Returns the errors in a schema, or in that of a member `a` of its `spec`.
 fn errors(schema: &Value) -> Vec<String> {
     let mut errors = Errors::new();
     validate(&Field::root(schema), false, &mut errors);

@@ -144,9 +144,9 @@ pub fn validate_create(
     validate_object_meta(object, identity, validation.finalizers, errors);
 }
 
-/// The generic layer's check of a new object, if the kind reported no error. A kind that validates
-/// metadata itself has reported all of these errors already, so it matters only to the few that do
-/// not.
+/// Validates a new object as the generic layer does, if the kind reported no error. A kind that
+/// validates metadata itself has already reported all of these errors, so this matters only to the
+/// few others.
 pub fn validate_create_generic(
     object: &Field<'_>,
     namespaced: bool,
@@ -229,9 +229,8 @@ pub fn validate_object_meta(
     validate_standard_finalizers(&metadata.get("finalizers"), finalizers, errors);
 }
 
-/// The rules of changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been
-/// checked, and the uid and creationTimestamp of the stored object have been filled in where the
-/// client left them out.
+/// Validates changed metadata (`ValidateObjectMetaUpdate`). The resourceVersion has been checked,
+/// and a uid and creationTimestamp that the client omitted have been copied from the stored object.
 pub fn validate_object_meta_update(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -263,7 +262,8 @@ pub fn validate_object_meta_update(
     validate_standard_finalizers(&new.get("finalizers"), finalizers, errors);
 }
 
-/// A field that may not change; `absent` is how Go prints it where it is absent.
+/// Validates that a field does not change; `absent` is the value that Go prints for an absent
+/// field.
 pub fn validate_immutable(new: &Field<'_>, old: &Field<'_>, absent: Value, errors: &mut Errors) {
     errors.push_if(new.value() != old.value(), || {
         new.invalid_value(new.value().cloned().unwrap_or(absent), IMMUTABLE)

@@ -107,7 +107,8 @@ fn unified(old: &[String], new: &[String]) -> String {
     out
 }
 
-/// `first line,count`; a count of 1 is left out, and an empty range names the line before it.
+/// Formats a range as `first line,count`; a count of 1 is left out, and an empty range names the
+/// line before it.
 fn place(range: Range<usize>) -> String {
     match range.len() {
         0 => format!("{},0", range.start),
@@ -269,8 +270,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Changing every other line recurses as deep as there are lines, and repeated lines are
-    /// compared pairwise.
+    /// Checks large diffs: a change of every other line would recurse as deep as there are lines,
+    /// and repeated lines are compared pairwise.
     #[test]
     fn large_diffs_are_bounded() {
         let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<Vec<_>>();
@@ -298,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Diffs of kube-apiserver.
+    /// Compares with diffs of kube-apiserver.
     #[test]
     fn diffs_match_the_real_servers() {
         let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},

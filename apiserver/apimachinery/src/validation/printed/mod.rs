@@ -38,17 +38,17 @@ pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
     escape_html(&out)
 }
 
-/// [`Field::invalid`] for a value of an internal type.
+/// Like [`Field::invalid`], for a value of an internal type.
 pub fn invalid(field: &Field<'_>, type_name: &'static str, detail: &str) -> FieldError {
     field.invalid(detail).with_bad_value_text(internal(type_name, field.value()))
 }
 
-/// [`Field::not_supported`] for a value of an internal type.
+/// Like [`Field::not_supported`], for a value of an internal type.
 pub fn not_supported(field: &Field<'_>, type_name: &'static str, supported: &[&str]) -> FieldError {
     field.not_supported(supported).with_bad_value_text(internal(type_name, field.value()))
 }
 
-/// [`Field::duplicate`] for a value of an internal type.
+/// Like [`Field::duplicate`], for a value of an internal type.
 pub fn duplicate(field: &Field<'_>, type_name: &'static str) -> FieldError {
     field.duplicate().with_bad_value_text(internal(type_name, field.value()))
 }
@@ -164,7 +164,8 @@ fn print_fields(type_name: &str, value: Option<&Value>, first: &mut bool, out: &
     }
 }
 
-/// The internal pod has the host namespaces in its security context; the published one has them in the spec.
+/// Moves the host namespaces from the spec to the security context, where the internal pod has
+/// them.
 fn with_host_sharing(spec: &Value) -> Value {
     let mut moved = spec.clone();
     for member in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"] {

@@ -39,7 +39,7 @@ impl FieldPath {
         Some(FieldPath(steps))
     }
 
-    /// The path below another.
+    /// Returns this path as a path below another.
     pub fn below(&self, path: &Path) -> Path {
         let step = |path: Path, (name, is_entry): &(String, bool)| {
             if *is_entry { path.key(name) } else { path.child(name) }

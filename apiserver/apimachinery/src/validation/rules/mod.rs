@@ -137,7 +137,7 @@ impl CompiledRule {
         })
     }
 
-    /// The message of the rule, or the rule.
+    /// Returns the message of the rule; without one, the rule.
     fn text(&self) -> &str {
         if self.message.is_empty() { &self.rule } else { &self.message }
     }
@@ -151,7 +151,7 @@ pub struct Environments {
 }
 
 impl Environments {
-    /// The variables of the rules of a type.
+    /// Creates the environments for the rules of a type.
     pub fn new(decl: &Arc<DeclType>) -> Environments {
         Environments { decl: decl.clone(), plain: OnceCell::new(), optional: OnceCell::new() }
     }

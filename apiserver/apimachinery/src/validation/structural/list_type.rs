@@ -49,7 +49,7 @@ fn validate_unique(field: &Field<'_>, list: &List, errors: &mut Errors) {
     }
 }
 
-/// The members that identify an item.
+/// Returns the members that identify an item.
 pub(super) fn key_of(item: &Value, keys: &[Text]) -> Value {
     let key = |key: &Text| Some((key.to_string(), item.get(&**key)?.clone()));
     Value::Object(keys.iter().filter_map(key).collect())

@@ -31,7 +31,8 @@ impl<'a> Pod<'a> {
         (!names.is_empty()).then(|| Named::of("container", "containers", &names))
     }
 
-    /// The pod and containers with a security context that `bad` matches: `pod and container "a"`.
+    /// Returns the pod and containers with a security context that `bad` matches: `pod and
+    /// container "a"`.
     fn setters(&self, mut bad: impl FnMut(&'a Value) -> bool) -> Option<String> {
         let of_pod = bad(&self.spec["securityContext"]).then(|| "pod".to_owned());
         let of_containers = self.offenders(|c| bad(&c["securityContext"])).map(|n| n.text);
@@ -182,7 +183,7 @@ impl Check {
     }
 }
 
-/// The violations of a level, in order.
+/// Evaluates a level; returns the violations, in order.
 pub(super) fn evaluate(wanted: LevelVersion, pod: &Pod<'_>) -> Vec<Violation> {
     let minor = match wanted.version {
         Version::Minor(minor) => minor,
@@ -244,7 +245,8 @@ const DEFAULT_CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The containers that add other capabilities than these, and the capabilities that they add.
+/// Returns the containers that add other capabilities than these, and the capabilities that they
+/// add.
 fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> Option<(Named, BTreeSet<&'a str>)> {
     let mut bad = BTreeSet::new();
     let offenders = pod.offenders(|container| {
@@ -366,7 +368,7 @@ fn selinux(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
     Some(violation("seLinuxOptions", detail))
 }
 
-/// Seccomp profiles in annotations, as before Kubernetes 1.19.
+/// Checks the seccomp profiles in annotations, as used before Kubernetes 1.19.
 fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     let keys = pod
         .containers()
@@ -530,7 +532,7 @@ mod tests {
         violations.iter().map(|v| format!("{} ({})", v.reason, v.detail)).collect::<Vec<_>>().join(", ")
     }
 
-    /// A container with this security context, in a pod with this one.
+    /// Creates a container with a security context, in a pod with another one.
     fn pod(context: Value, of_pod: Value) -> Value {
         json!({"spec": {"securityContext": of_pod, "containers": [{"name": "c", "securityContext": context}]}})
     }

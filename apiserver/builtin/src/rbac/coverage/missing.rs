@@ -49,8 +49,8 @@ impl Missing<'_> {
         self.rights.iter().map(rule).collect()
     }
 
-    /// The missing rights in the format of escalation errors: a line for each resource, name and URL with its verbs
-    /// joined, sorted, each line once.
+    /// Formats the missing rights as in escalation errors: a line for each resource, name and URL
+    /// with its verbs joined, sorted, each line once.
     pub fn describe(&self) -> String {
         let mut lines = BTreeSet::new();
         let mut resources: HashMap<RightTarget<'_>, Vec<&str>> = HashMap::new();

@@ -46,7 +46,8 @@ fn texts(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{prefix}{i}")).collect()
 }
 
-/// Rules that would take minutes or all memory if each pair of rules, names or groups were compared.
+/// Checks rules that would take minutes or all memory if each pair of rules, names or groups were
+/// compared.
 #[test]
 fn hostile_rules_are_compared_in_bounded_steps() {
     let wide = |n: usize| {
@@ -139,7 +140,7 @@ fn a_long_description_is_cut() {
     );
 }
 
-/// The definition: every right on its own is granted by one rule or missing.
+/// Computes coverage by its definition: every single right is granted by one rule or missing.
 fn multiplied_out(owned: &[PolicyRule], wanted: &[PolicyRule]) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let has = |list: &Values, value: &str| list.contains(ALL) || list.contains(value);

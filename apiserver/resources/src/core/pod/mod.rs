@@ -149,7 +149,7 @@ impl Strategy for PodStrategy {
     }
 }
 
-/// The rules of a pod at any time, except for its metadata.
+/// Validates a pod at any time, except for its metadata.
 fn validate_whole(pod: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
     let (metadata, spec) = (pod.get("metadata"), pod.get("spec"));
     annotations::validate(&metadata.get("annotations"), &spec, options, errors);
@@ -181,7 +181,8 @@ fn validate_annotations_update(
     annotations::validate(&new, &pod.get("spec"), options, errors);
 }
 
-/// A pod with scheduling gates gets the condition `PodScheduled` with the reason `SchedulingGated`.
+/// Sets the condition `PodScheduled` with the reason `SchedulingGated` on a pod with scheduling
+/// gates.
 fn set_scheduling_gated(pod: &mut Value, now: &str) {
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
@@ -195,8 +196,8 @@ fn set_scheduling_gated(pod: &mut Value, now: &str) {
     }
 }
 
-/// AppArmor profiles that are set by annotation only are copied to the field, unless the pod's own profile is the
-/// same.
+/// Copies AppArmor profiles that are set by annotation only to the field, unless the pod's own
+/// profile is the same.
 ///
 /// Source: KEP-24, "Version skew strategy".
 fn copy_app_armor_annotations(pod: &mut Value) {

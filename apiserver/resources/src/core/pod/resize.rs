@@ -43,7 +43,7 @@ fn resize_containers(wanted: &Value, old: &Value) -> Value {
     Value::Array(resized)
 }
 
-/// The rules of a resize, beyond those of the whole pod.
+/// Validates a resize, beyond the rules of the whole pod.
 pub fn validate(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let (spec, old_spec) = (pod.get("spec"), old.get("spec"));
     let unsupported = if old.walk("metadata.annotations").get(annotations::MIRROR).exists() {
@@ -121,7 +121,8 @@ fn validate_init_container(
     }
 }
 
-/// The node that runs the pod reports the resources of its containers if it supports resizing.
+/// Checks whether resizing is supported: a node that supports it reports the resources of running
+/// containers.
 fn is_supported(pod: &Field<'_>) -> bool {
     let statuses = pod.walk("status.containerStatuses");
     let running = statuses.items().find(|status| status.walk("state.running").exists());

@@ -14,7 +14,7 @@ use crate::pod_spec::{self, ContainerType};
 /// In the order in which errors are reported.
 const TYPES: [ContainerType; 3] = [ContainerType::App, ContainerType::Init, ContainerType::Ephemeral];
 
-/// The QoS class that was set at creation, or that would be computed.
+/// Returns the QoS class that was set at creation, or the one that would be computed.
 pub fn qos_class<'a>(pod: &Field<'a>) -> &'a str {
     match pod.walk("status.qosClass").str() {
         "" => pod_spec::qos_class(&pod.get("spec")),
@@ -92,7 +92,7 @@ fn elements<'a>(owner: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mu
     owner.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Warnings about non-canonical addresses.
+/// Returns warnings for non-canonical addresses.
 pub fn warnings(pod: &Field<'_>, old: &Field<'_>) -> Vec<String> {
     let (status, old) = (pod.get("status"), old.get("status"));
     let changed = ["podIPs", "hostIPs"]
@@ -169,7 +169,7 @@ fn validate_nomination(node: &Field<'_>, old_status: &Field<'_>, old_spec: &Fiel
     });
 }
 
-/// A terminated container only restarts if its restart policy allows it.
+/// Validates restarts. A terminated container only restarts if its restart policy allows it.
 fn validate_transitions(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -201,7 +201,7 @@ fn validate_transitions(
     }
 }
 
-/// The containers of a list by name; of several with one name the first.
+/// Returns the containers of a list by name; the first one for duplicate names.
 fn by_name<'a>(containers: &Field<'a>) -> HashMap<&'a str, Field<'a>> {
     let mut by_name = HashMap::new();
     for container in containers.items() {
@@ -218,6 +218,8 @@ fn may_restart_as_a_whole(spec: &Field<'_>) -> bool {
     })
 }
 
+/// Checks whether a container restarts after an exit code.
+///
 /// Source: KEP-5307 (restart rules of containers).
 fn restarts(container: &Field<'_>, spec: &Field<'_>, code: i64) -> bool {
     let by_policy = |policy: &str| match policy {
@@ -299,7 +301,7 @@ fn validate_extended_claim(status: &Field<'_>, spec: &Field<'_>, errors: &mut Er
     }
 }
 
-/// One address, or one of each IP family. Existing addresses are not validated.
+/// Validates addresses: one, or one of each IP family. Existing addresses are not validated.
 fn validate_addresses(addresses: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let known: BTreeSet<&str> = old.items().map(|old| old.get("ip").str()).collect();
     for address in addresses.items() {

@@ -80,7 +80,7 @@ pub fn validate(spec: &Field<'_>, old: &Field<'_>, options: &PodValidationOption
     }
 }
 
-/// A deadline may be added or decreased. Returns whether to continue.
+/// Validates the deadline, which may be added or decreased. Returns whether to continue.
 fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> bool {
     match (new.int(), old.int()) {
         (Some(seconds), before) => {
@@ -100,7 +100,7 @@ fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> b
     }
 }
 
-/// Tolerations may be added, and their durations may change.
+/// Validates tolerations, which may be added, and whose durations may change.
 fn validate_tolerations(
     new: &Field<'_>,
     old: &Field<'_>,
@@ -118,7 +118,7 @@ fn validate_tolerations(
     }
 }
 
-/// Scheduling gates may only be removed.
+/// Validates scheduling gates, which may only be removed.
 fn validate_gates(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     let known: HashSet<&str> = old.items().map(|gate| gate.get("name").str()).collect();
     for name in new.items().map(|gate| gate.get("name")) {
@@ -149,7 +149,7 @@ fn restore_updatable(spec: &mut Value, old: &Value) {
     }
 }
 
-/// While a pod is gated, its node selection may become narrower.
+/// Validates the node selection of a gated pod, which may become narrower.
 ///
 /// Source: KEP-3838.
 fn validate_gated(spec: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
@@ -186,8 +186,8 @@ fn required_terms<'a>(spec: &Field<'a>) -> Field<'a> {
     spec.walk("affinity.nodeAffinity").get(REQUIRED).get("nodeSelectorTerms")
 }
 
-/// All requirements of a term must match, so more of them are narrower; but an empty term matches nothing, and must
-/// stay empty.
+/// Checks that a term only gets more requirements. All requirements of a term must match, so more
+/// of them are narrower; but an empty term matches nothing, and must stay empty.
 fn only_adds(new: &Field<'_>, old: &Field<'_>) -> bool {
     let lists = ["matchExpressions", "matchFields"];
     if lists.iter().all(|list| old.get(list).is_empty()) {
@@ -220,7 +220,7 @@ pub fn replace_with_forbidden(pod: &Field<'_>, detail: &str, errors: &mut Errors
     errors.push(pod.with_path(Path::root().key("")).forbidden(detail));
 }
 
-/// Ephemeral containers may be added; they cannot be removed or changed.
+/// Validates ephemeral containers, which may be added, but not removed or changed.
 pub fn validate_ephemeral_containers(pod: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if old.walk("metadata.annotations").get(annotations::MIRROR).exists() {
         replace_with_forbidden(pod, "static pods do not support ephemeral containers", errors);

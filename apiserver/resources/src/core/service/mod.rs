@@ -73,7 +73,8 @@ impl Strategy for ServiceStrategy {
     }
 }
 
-/// Warnings about non-canonical addresses in the ingress points of a load balancer, for Services and Ingresses.
+/// Returns warnings for non-canonical addresses in the ingress points of a load balancer, for
+/// Services and Ingresses.
 pub fn point_warnings(object: &Field<'_>) -> Vec<String> {
     let points = object.walk("status.loadBalancer.ingress");
     // kube-apiserver reports the point, not its address.
@@ -114,15 +115,15 @@ fn default_spec(spec: &mut Value) {
     }
 }
 
-/// An ExternalName was once stored with a wrong default, which is not shown since.
+/// Drops the policy of an ExternalName that was stored with a wrong default by older servers.
 fn drop_stray_policy(service: &mut Value) {
     if !needs_cluster_ip(service) && ["Cluster", "Local"].contains(&text(service, "internalTrafficPolicy")) {
         remove(service, "internalTrafficPolicy");
     }
 }
 
-/// A change of type clears the fields that the new type does not have, if the client did not change them. Changed
-/// fields are left to be rejected by the rules.
+/// Clears the fields that a new type does not have, if the client did not change them. Changed
+/// fields are kept, for the rules to reject them.
 fn drop_type_dependent_fields(service: &mut Value, old: &Value) {
     let kind = |service: &Value| text(service, "type").to_owned();
     let (was, is) = (kind(old), kind(service));

@@ -9,12 +9,12 @@ pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 /// The `clusterIP` of a headless Service.
 pub const NONE: &str = "None";
 
-/// A string member of the spec, "" if it is missing.
+/// Returns a string member of the spec; "" if it is missing.
 pub fn text<'a>(service: &'a Value, member: &str) -> &'a str {
     service.get("spec").and_then(|spec| spec.get(member)).and_then(Value::as_str).unwrap_or("")
 }
 
-/// A list member of the spec.
+/// Returns a list member of the spec.
 pub fn list<'a>(service: &'a Value, member: &str) -> &'a [Value] {
     let list = service.get("spec").and_then(|spec| spec.get(member)).and_then(Value::as_array);
     list.map_or(&[], Vec::as_slice)
@@ -45,7 +45,7 @@ pub fn is_externally_accessible(kind: &str, has_external_ips: bool) -> bool {
     matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_external_ips)
 }
 
-/// [`is_externally_accessible`] for the type and the external IPs of a spec.
+/// Applies [`is_externally_accessible`] to the type and the external IPs of a spec.
 pub fn is_external(service: &Value) -> bool {
     is_externally_accessible(text(service, "type"), !list(service, "externalIPs").is_empty())
 }
@@ -61,7 +61,7 @@ pub fn needs_cluster_ip(service: &Value) -> bool {
     text(service, "type") != "ExternalName"
 }
 
-/// The allocated node ports of the Service's ports. Ports without one are skipped.
+/// Iterates over the allocated node ports of the ports of the Service. Skips ports without one.
 pub fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
     let ports = list(service, "ports").iter();
     ports.filter_map(|port| port.get("nodePort").and_then(Value::as_i64)).filter(|port| *port != 0)

@@ -72,7 +72,7 @@ pub fn validate_update(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     validate(service, Some(old), errors);
 }
 
-/// A port that is not the zero value.
+/// Checks for a port that is not the zero value.
 fn is_set(port: &Field<'_>) -> bool {
     port.int().unwrap_or(0) != 0
 }
@@ -94,7 +94,7 @@ fn validate_topology_annotations(service: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// The fields that each type requires and excludes.
+/// Validates the fields that each type requires and excludes.
 fn validate_union(service: &Field<'_>, errors: &mut Errors) {
     let spec = service.get("spec");
     match spec.get("type").str() {
@@ -161,7 +161,7 @@ fn validate_affinity(spec: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The values that an old object already has in a list, which are not validated again.
+/// Returns the values that an old object already has in a list, which are not validated again.
 fn known<'a>(old: Option<&Field<'a>>, list: &'a str) -> HashSet<&'a str> {
     let lists = old.into_iter().map(|old| old.get("spec").get(list));
     lists.flat_map(|list| list.items()).map(|known| known.str().trim()).collect()
@@ -271,7 +271,8 @@ fn validate_ports_differ(ports: &Field<'_>, errors: &mut Errors) {
     }
 }
 
-/// The field, or the annotation it replaced. Spaces around a range are accepted.
+/// Validates the source ranges in the field, or in the annotation it replaced. Spaces around a
+/// range are accepted.
 fn validate_source_ranges(service: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = service.get("spec");
     let balanced = spec.get("type").str() == "LoadBalancer";
@@ -343,7 +344,8 @@ fn validate_traffic(spec: &Field<'_>, errors: &mut Errors) {
     member::one_of(&spec.get("trafficDistribution"), &DISTRIBUTIONS, errors);
 }
 
-/// Addresses may be added to and released from the end of the list; the first one is immutable.
+/// Validates the addresses, which may be added to and released from the end of the list; the first
+/// one is immutable.
 fn validate_addresses_change(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     if is_headless(service) && is_headless(old) {
         return;
@@ -424,14 +426,14 @@ pub fn validate_status(service: &Field<'_>, old: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// The IP of a load balancer's ingress point; existing ones are not validated again.
+/// Validates the IP of a load balancer's ingress point; existing ones are not validated again.
 pub fn validate_point_address(address: &Field<'_>, known: &HashSet<&str>, errors: &mut Errors) {
     if !address.is_empty() && !known.contains(address.str()) {
         errors.extend(ip::legacy_address(address.str()).map(|e| address.invalid(e)));
     }
 }
 
-/// The host name of a load balancer's ingress point.
+/// Validates the host name of a load balancer's ingress point.
 pub fn validate_point_host(host: &Field<'_>, errors: &mut Errors) {
     if host.is_empty() {
         return;

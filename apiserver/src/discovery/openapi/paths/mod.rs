@@ -159,7 +159,7 @@ impl Verb {
         VERBS.into_iter().find(|verb| verb.name == name)
     }
 
-    /// The verb as custom resources describe it.
+    /// Returns the verb with the description that custom resources have.
     fn of_custom(self) -> Verb {
         match self.name {
             "list" => Verb { description: "list objects of kind {kind}", ..self },
@@ -181,7 +181,7 @@ struct Operation {
     parameters: Vec<Value>,
 }
 
-/// The paths of a group's version.
+/// Returns the paths of a group's version.
 pub(super) fn of_version(
     group: &str,
     version: &str,
@@ -203,7 +203,7 @@ pub(super) fn of_version(
     paths
 }
 
-/// The item of a path with only a GET without parameters.
+/// Returns the item of a path with only a GET without parameters.
 pub(super) fn single_get(
     tag: &str,
     description: &str,
@@ -219,7 +219,7 @@ pub(super) fn single_get(
     }})
 }
 
-/// The tag of a group, or of its version.
+/// Returns the tag of a group, or of one of its versions.
 pub(super) fn tag(group: &str, version: Option<&str>) -> String {
     let id = group_id(group);
     let mut chars = id.chars();
@@ -316,7 +316,7 @@ impl Writer<'_> {
         self.resource.is_custom()
     }
 
-    /// The group, version and kind of an operation.
+    /// Returns the group, version and kind of an operation.
     fn group_version_kind<'a>(&'a self, part: Option<&'a Subresource>) -> (&'a str, &'a str, &'a str) {
         match part {
             None => (self.group, self.version, &self.resource.kind),
@@ -387,7 +387,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The members of every operation.
+    /// Returns the members that every operation has.
     fn members(&self, action: &str, id: &str, what: &str, part: Option<&Subresource>) -> Map<String, Value> {
         // Even the scale of a custom resource has the resource's kind.
         let part = part.filter(|_| !self.is_custom());

@@ -29,7 +29,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("watch", "Whether to watch for changes, rather than to list."),
 ];
 
-/// The members of an options type that a query can have: scalars, and lists of them.
+/// Returns the members of an options type that a query can have: scalars, and lists of them.
 pub(super) fn in_query(group: &str, version: &str, options: &str, skipped: &[&str]) -> Vec<Value> {
     let Some(id) = schema().kind(group, version, options) else { return Vec::new() };
     let members = schema().get(id).members().iter();
@@ -61,7 +61,8 @@ pub(super) fn pretty() -> Value {
     query("pretty", "string")
 }
 
-/// The parameters in braces of a path. `kind` is the kind of its name.
+/// Returns the parameters in braces of a path. `kind` is the kind of the object that the path
+/// names.
 pub(super) fn in_path(path: &str, kind: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(name, _)| name));
     names

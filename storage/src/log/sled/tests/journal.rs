@@ -23,7 +23,7 @@ pub(super) fn lose(disk: &Disk) {
     stop_machine(disk);
 }
 
-/// The only segment of the journal with records.
+/// Returns the only segment of the journal with records.
 fn segment(disk: &Disk) -> PathBuf {
     let with_records = |path: &PathBuf| fs::metadata(path).unwrap().len() > 0;
     let mut segments =

@@ -224,8 +224,8 @@ fn a_transaction_cut_short_is_not_there() {
     }
 }
 
-/// Before format 3 each entry had a revision of its own, and a transaction as many revisions as
-/// entries.
+/// Checks that stores of format 2 open: there each entry had a revision of its own, and a
+/// transaction as many revisions as entries.
 #[tokio::test]
 async fn stores_of_format_2_are_opened() {
     let disk = Disk::new();
@@ -281,8 +281,8 @@ async fn stores_of_format_2_are_opened() {
     assert!(line.starts_with("coracle store 4 open"), "an earlier program refuses it: {line}");
 }
 
-/// Compaction deletes the second half of a transaction: the first is not to be taken for one that
-/// was cut short.
+/// Checks a compaction that deletes the second half of a transaction: the first half must not be
+/// treated as a truncated one.
 #[tokio::test]
 async fn half_a_compacted_transaction_is_not_cut_short() {
     let disk = Disk::new();
@@ -372,8 +372,8 @@ fn unreadable(tree: &Tree, revision: Revision) {
     }
 }
 
-/// A crash in the middle of a compaction leaves the later parts of a value after its first part was
-/// deleted.
+/// Checks a crash in the middle of a compaction, which leaves the later parts of a value after its
+/// first part was deleted.
 #[tokio::test]
 async fn an_interrupted_compaction_does_no_harm() {
     let disk = Disk::new();
@@ -526,8 +526,8 @@ fn damage(files: &mut [(PathBuf, Vec<u8>)], random: &mut Random) -> String {
     format!("{}: {what} at {at} of {}, up to {end}", path.display(), bytes.len())
 }
 
-/// A store that was not closed and has damaged files opens with all acknowledged writes, or not at
-/// all. `TORTURE_CASES` is the number of attempts.
+/// Checks that a store that was not closed and has damaged files opens with all acknowledged
+/// writes, or not at all. `TORTURE_CASES` is the number of attempts.
 #[tokio::test]
 async fn damage_to_a_crashed_store_is_never_silent() {
     let cases: u64 = std::env::var("TORTURE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
@@ -583,7 +583,7 @@ async fn damage_to_a_crashed_store_is_never_silent() {
     assert!(cases < 50 || (whole > 0 && refused > 0), "{whole} opened whole, {refused} refused");
 }
 
-/// The operating system reports a full disk, and free space later.
+/// Checks a full disk that the operating system reports, and that has free space later.
 #[tokio::test]
 async fn a_full_disk_takes_deletions_and_recovers() {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -682,8 +682,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// The full disk is not reported beforehand: sled fails with it, and cannot be used until its files
-/// are opened again.
+/// Checks a full disk that is not reported beforehand: sled fails with it, and cannot be used until
+/// its files are opened again.
 #[tokio::test]
 async fn a_sled_that_ran_into_a_full_disk_is_opened_again() {
     for durability in [Durability::Sync, SOON, Durability::None] {

@@ -14,7 +14,7 @@ fn allocators(dry_run: bool) -> Allocators<'static> {
     Allocators::new(range, addresses, ports, dry_run)
 }
 
-/// The resulting Service, or the error message.
+/// Returns the resulting Service, or the error message.
 fn allocated(spec: Value, old: Option<Value>, dry_run: bool) -> Result<Value, String> {
     let with_defaults = |spec: Value| {
         let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
