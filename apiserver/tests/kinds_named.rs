@@ -146,7 +146,7 @@ const ALLOWED: &[Allowed] = &[
 /// The names of built-in kinds, resources and groups.
 struct Names {
     kinds_and_resources: HashSet<&'static str>,
-    /// Names that are no words of plain text, such as `DaemonSet`.
+    /// Names that do not occur as words in plain text, such as `DaemonSet`.
     distinct_kinds: HashSet<&'static str>,
     /// Groups with a dot in their name; others are plain words.
     groups: HashSet<&'static str>,

@@ -76,7 +76,7 @@ pub enum Error {
     /// The user or the object is not allowed. With `resource`: `RES "NAME" is forbidden: DETAIL`,
     /// else `forbidden: DETAIL`.
     Forbidden {
-        /// The plural with its group, or None for a path that is no resource.
+        /// The plural with its group, or None for a path outside of resources.
         resource: Option<GroupResource>,
         /// The object's name; empty for a request about none.
         name: String,

@@ -28,7 +28,7 @@ pub(super) fn pod_resources(spec: &Value, which: &str) -> ResourceList {
     with_pod_level(spec, which, resources(&spec["resources"][which]))
 }
 
-/// Like [`pod_resources`], with other pod-level resources than those in the spec.
+/// Computes [`pod_resources`] with other pod-level resources than those in the spec.
 pub(super) fn with_pod_level(spec: &Value, which: &str, pod_level: ResourceList) -> ResourceList {
     let own = |container: &Value| resources(&container["resources"][which]);
     let init_containers = items(&spec["initContainers"]).iter().map(|container| InitContainer {

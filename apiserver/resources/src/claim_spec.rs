@@ -27,7 +27,7 @@ pub fn default_claim_spec(spec: &mut Value) {
 pub struct ClaimOptions {
     /// The options for the label selector.
     pub selector: SelectorOptions,
-    /// Allows an apiGroup of the data source that is no subdomain.
+    /// Allows an apiGroup of the data source that is not a subdomain.
     pub allow_invalid_api_groups: bool,
 }
 

@@ -97,8 +97,7 @@ pub trait RuleResolver: Send + Sync {
     /// permission has one if it `is_explained`.
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
 
-    /// Returns the rules that apply to a user in a namespace, up to the number that fits their text
-    /// fits into `max_bytes`.
+    /// Returns the rules that apply to a user in a namespace, up to a text of `max_bytes`.
     fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules;
 }
 
@@ -162,8 +161,7 @@ impl Authorizer {
         self.authorize(user, request, true)
     }
 
-    /// Returns the rules that apply to a user in a namespace, as far as their text fits into
-    /// `max_bytes`.
+    /// Returns the rules that apply to a user in a namespace, up to a text of `max_bytes`.
     pub fn rules_for(&self, user: &UserInfo, namespace: &str, max_bytes: usize) -> UserRules {
         match &self.resolver {
             Some(resolver) => resolver.rules_for(user, namespace, max_bytes),

@@ -45,7 +45,8 @@ fn group_version(version: &RemoteVersion) -> Value {
     json!({"groupVersion": format!("{}/{}", version.group, version.version), "version": version.version})
 }
 
-/// Adds a version, unless this server serves it too and has listed it.
+/// Adds an entry unless the list has one with the same name: a version that this server serves too
+/// is listed once.
 fn push_once(list: &mut Value, entry: Value, name: &str) {
     if let Some(list) = list.as_array_mut()
         && !list.iter().any(|known| known[name] == entry[name])

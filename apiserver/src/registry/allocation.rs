@@ -68,7 +68,7 @@ pub trait Reservation: Send {
     fn reserve(&mut self, registry: &Registry) -> Result<bool>;
 }
 
-/// Whatever comes with a write.
+/// The writes, reservations and locks that accompany a write.
 #[derive(Default)]
 pub(super) struct Allocation<'a> {
     /// The writes to commit together with the object.

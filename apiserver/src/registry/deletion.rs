@@ -34,7 +34,7 @@ pub enum Deletion {
     AlreadyTerminating,
 }
 
-/// Decides. `object` is the stored one.
+/// Decides how to delete an object. `object` is the stored one.
 pub fn decide(
     object: &Value,
     options: &DeleteOptions,

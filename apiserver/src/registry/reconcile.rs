@@ -28,7 +28,8 @@ impl Registry {
                 let mut due = None;
                 // Where history does not reach back to the last change, the watch begins anew.
                 loop {
-                    // What has changed by now is looked at now; what the reconciler changes itself comes afterwards.
+                    // Skips the changes up to now, which `reconcile` sees anyway; changes made by
+                    // the reconciler itself come later.
                     let now = self.store.revision();
                     let is_behind =
                         |last: Option<&Arc<Event<ObjectIndex>>>| last.is_some_and(|last| last.revision < now);

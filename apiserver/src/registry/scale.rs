@@ -166,7 +166,7 @@ impl Registry {
         mut make: impl FnMut(&Value) -> Result<Rescaled>,
     ) -> Result<Outcome> {
         let info = &*target.info;
-        // What cannot be read or written is found by the pipeline itself.
+        // The pipeline reports objects that cannot be read or written.
         let projection = Projection {
             subresource: scale,
             project: &|object| scale_of(info, object).unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! Backup: all objects at one revision, as the file that [`coracle_storage::backup`] describes.
 //!
-//! The path is no resource, so RBAC guards it by `nonResourceURLs`: no default role but cluster-admin has it. It stands
-//! outside of `/debug/`, which roles grant for profiles as a whole: whoever reads a backup reads every Secret.
+//! The path is outside of resources, so RBAC guards it by `nonResourceURLs`: no default role but
+//! cluster-admin has it. It stands outside of `/debug/`, which roles grant for profiles as a whole:
+//! whoever reads a backup reads every Secret.
 
 use coracle_storage::backup::Chunks;
 use futures::stream;

@@ -116,7 +116,7 @@ impl Line {
 }
 
 impl<S: AsyncWrite + Unpin> Delayed<S> {
-    /// Delivers what is due, and has the task woken for what is not.
+    /// Delivers the bytes that are due, and arranges a wakeup for the others.
     fn deliver(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let Some(line) = &mut self.line else { return Ok(()) };
         match line.poll_deliver(&mut self.stream, context) {

@@ -64,8 +64,8 @@ pub struct Paths {
     pub respond: RespondToPath,
 }
 
-/// The beginnings of the paths of all [`Paths`]. A request for one of them lasts as long as it needs, has a body whatever its method is,
-/// and is no work that others wait for.
+/// The beginnings of the paths of all [`Paths`]. A request for one of them lasts as long as it
+/// needs, has a body whatever its method is, and does not count as work that others wait for.
 pub const EXTENSION_PATHS: [&str; 2] = ["/coracle/", "/ui/"];
 
 /// Returns `true` if a path begins with a prefix, or equals the prefix without its slash.

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_is_woken_when_it_is_first() {
+    async fn a_waiting_watch_is_woken_when_it_is_first() {
         let second = Revision(2);
         for (then, next) in [
             (None, None),
@@ -387,7 +387,8 @@ mod tests {
         threes.advance(Revision(6));
         b.wait();
         assert_eq!(last_of(&mut a, (8..20).step_by(2)), Some(8), "9 is the other one's");
-        // What the other one finds out does not matter to its client.
+        // The other watch only needs to advance; whether its client selected the event does not
+        // matter.
         a.enter(Revision(10));
         let began = Instant::now();
         let waiting = tokio::spawn(async move { a.delivery_window().await });

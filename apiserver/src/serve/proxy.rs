@@ -37,7 +37,8 @@ static NOT_PASSED_ON: [HeaderName; 11] = [
     header::CONTENT_LENGTH,
     header::HOST,
     header::AUTHORIZATION,
-    // What the other server compresses could not be compressed for the client, who may accept something else.
+    // A response that the other server compressed could not be compressed again for the client,
+    // which may accept another encoding.
     header::ACCEPT_ENCODING,
 ];
 
@@ -129,7 +130,7 @@ pub async fn request_upstream(
     let request = Request::builder().method(&parts.method).uri(url).body(Full::new(body));
     let mut request = request.map_err(|error| failed(&error))?;
     *request.headers_mut() = passed_on(&parts.headers);
-    // The client's address is not passed on, and what it says of itself is no address.
+    // The client's address is not passed on, and its own claim is not trusted.
     request.headers_mut().remove("x-forwarded-for");
     let uri = HeaderValue::from_str(parts.uri.path()).map_err(|error| failed(&error))?;
     request.headers_mut().insert("x-forwarded-uri", uri);
@@ -205,7 +206,7 @@ fn unavailable(text: &str) -> Response<Body> {
 /// impersonation has taken place already.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let names_a_user = |name: &str| name.starts_with("x-remote-") || name.starts_with("impersonate-");
-    // Those that the sender names are between two neighbours, too.
+    // Headers that the sender names in `Connection` are hop-by-hop too.
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<&str> = named.flat_map(|value| value.split(',')).map(str::trim).collect();
     let is_passed_on = |name: &HeaderName| {

@@ -94,7 +94,7 @@ fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, 
     shared.remote_apis.find(path, &resources, &*shared.registry)
 }
 
-/// Responds to a path that is no resource.
+/// Responds to a path outside of resources.
 fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
     if let Some(response) = shared.health.respond(path, &context.query) {
         return Ok(response.map(Body::from));

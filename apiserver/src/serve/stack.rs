@@ -55,7 +55,7 @@ fn stack<'a, B: Incoming + 'a>(
             store: &registry.store,
             is_read_only: shared.extensions.read_only.is_some(),
         }))
-        // What is recorded is the body that a GET would have.
+        // Responses to HEAD are recorded with the body that a GET would have.
         .layer(filter(OmitBody))
         // Records what the client gets, whoever responds: refusals, panics and handshakes too.
         .layer(filter(RecordRequest {
@@ -90,9 +90,10 @@ fn stack<'a, B: Incoming + 'a>(
             peer,
             connection: connection.map(Arc::as_ref),
         }))
-        // Who makes a request decides whether its trace is trusted.
+        // The trace of a request is trusted depending on its user.
         .layer(filter(BeginSpan { tracer }))
-        // Audited is who authenticated; impersonation and authorization, which follow, are noted in the event.
+        // Audits the authenticated user; impersonation and authorization, which follow, are added
+        // to the event.
         .layer(layer_fn(move |inner| LogReceipt::new(auditor, remote, inner)))
         // By the user who authenticated, and before authorization: a response that denies a request shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))

@@ -42,7 +42,7 @@ where
 {
     let (mut near_reader, mut near_writer) = tokio::io::split(near);
     let (mut far_reader, mut far_writer) = tokio::io::split(far);
-    // What was read before an end is written and flushed by then.
+    // All bytes read before the end have been written and flushed by then.
     let copied = tokio::select! {
         copied = tokio::io::copy(&mut near_reader, &mut far_writer) => copied,
         copied = tokio::io::copy(&mut far_reader, &mut near_writer) => copied,

@@ -101,7 +101,7 @@ impl Call<'_> {
             }
             Verb::Proxy | Verb::None => return Err(Error::MethodNotAllowed),
         };
-        // What is wrong with the form alone is found only now, when all is done.
+        // An invalid form is reported only now, after the request has been executed.
         let form = form()?;
         let content = form.payload(&info, outcome.payload).await?;
         Ok(respond::object(outcome.code, &form, content))
@@ -215,7 +215,7 @@ impl Call<'_> {
         let resource = &route.info.group_resource;
         let subresource = route.subresource();
         if subresource.is_none() {
-            // What is created has its own name.
+            // A created object has its own name.
             target.name.clear();
         }
         let name = subresource.map_or("", |subresource| &subresource.name);
@@ -267,7 +267,7 @@ impl Call<'_> {
         if let Ok(bytes) = &self.body {
             self.audit.log_request_patch(bytes, false);
         }
-        // What is not there is not there, whatever the body says.
+        // A missing object is 404 before the patch is parsed.
         registry.get(&target.info, &target.namespace, &target.name, "").await?;
         let bytes = self.body.clone()?;
         let patch = Patch::parse(patch_type, &bytes)?;

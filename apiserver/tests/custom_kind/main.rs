@@ -228,7 +228,8 @@ async fn a_custom_kind_passes_the_pipeline() {
     assert_eq!(server.get("/apis/example.com/v1").await.0, 404);
 }
 
-/// Calls `spec.size` of v1 `spec.width` in v1beta1. Takes its time, and fails for what is called `cursed`.
+/// Calls `spec.size` of v1 `spec.width` in v1beta1. It is slow, and fails for objects with the name
+/// `cursed`.
 struct Renaming;
 
 impl Converter for Renaming {
@@ -291,7 +292,8 @@ async fn versions_of_a_custom_kind_are_converted_by_others() {
     let event: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("an event");
     assert_eq!(event["object"]["spec"], json!({"size": 1}));
 
-    // What cannot be converted is not stored, and an error where it is shown.
+    // An object that cannot be converted is rejected; if it is stored, reading it in the other
+    // version fails.
     let refused = server.send(Method::POST, WIDGETS, &widget("cursed", json!({"size": 1}))).await;
     assert_eq!(refused.0, 500, "{refused:?}");
     assert!(message(&refused).1.contains("conversion webhook failed"), "{refused:?}");

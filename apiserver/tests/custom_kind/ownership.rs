@@ -144,7 +144,8 @@ async fn fields_are_compared_in_the_versions_of_their_owners() {
     }
     let answer = client.apply("v2", "two", json!({"m": {"z": "1"}})).await;
     assert_eq!(answer.1["spec"], json!({"b": "1", "c": "1", "m": {"x": "1", "y": "1", "z": "1"}}));
-    // What the manager does not apply any more goes, though it applied it in the other version.
+    // A field that the manager no longer applies is removed, though it was applied in the other
+    // version.
     let answer = client.apply("v2", "one", json!({"b": "1", "m": {"x": "1"}})).await;
     assert_eq!(answer.1["spec"], json!({"b": "1", "m": {"x": "1", "z": "1"}}));
     let want =

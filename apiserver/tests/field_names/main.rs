@@ -70,7 +70,7 @@ const OTHER: &[(&str, &[&str])] = &[
             "targetValue",
         ],
     ),
-    // Documents that are no objects of built-in kinds.
+    // Documents other than objects of built-in kinds.
     ("apimachinery/src/patch/", &["op"]),
     ("src/admission/", &["binding", "configuration", "expressionIndex", "mutated", "op", "policy"]),
     ("src/registry/", &["rv", "v"]),

@@ -89,8 +89,8 @@ pub async fn writes_all_or_nothing(logs: impl TestLog) {
     assert_eq!(store.revision(), Revision(3));
 }
 
-/// Checks that objects are in the order of the writes, here and wherever the transaction is read
-/// again.
+/// Checks that the events of a transaction are in the order of the writes, here and wherever the
+/// transaction is read again.
 pub async fn objects_of_a_transaction_share_its_revision(logs: impl TestLog) {
     let store = logs.open();
     let write = |name: &str, text: &str| Write::put(key(name), Expect::Any, format!("{text}@"));

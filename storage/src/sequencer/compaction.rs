@@ -16,7 +16,7 @@ impl<I: Index> Sequencer<I> {
     pub(super) fn publish(&mut self) {
         self.timeline.mark(Instant::now());
         if self.space.disk_is_full {
-            // What was deleted frees space only when history forgets it.
+            // Deleted objects free space only when history forgets them.
             self.timeline.expire(self.state.revision());
         }
         let added = std::mem::take(&mut self.unpublished);

@@ -150,7 +150,7 @@ impl<I: Index> Sequencer<I> {
             match apply(&mut state, &index, record, known, source)? {
                 Applied::Event(event) if is_history => timeline.push(event),
                 Applied::Event(event) => forget(&mut state, &mut superseded, &event),
-                // What it deleted was forgotten before.
+                // The deleted object was forgotten before.
                 Applied::Nothing if !is_history => superseded.push(id, 0),
                 Applied::Nothing | Applied::Quarantined => {}
             }
@@ -342,9 +342,9 @@ impl<I: Index> Sequencer<I> {
                 return;
             }
             match self.append(&mut group) {
-                // What another writer overtook is checked again, against what it wrote.
+                // Transactions that another writer overtook are checked again, against its writes.
                 Ok(appended) => group = reply(group, appended),
-                // Only what frees space passes the next check.
+                // Only transactions that free space pass the next check.
                 Err(StoreError::NoSpace) if !disk_was_full => disk_was_full = true,
                 Err(error) => {
                     return group.into_iter().for_each(|pending| pending.reply(Err(error.clone())));

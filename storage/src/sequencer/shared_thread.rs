@@ -82,7 +82,7 @@ impl Wake {
 
 fn run(notices: &mpsc::Receiver<Notice>) {
     let mut sequencers: HashMap<u64, Box<dyn Turns>> = HashMap::new();
-    // Those that have more to do, after the others had their turn.
+    // Sequencers with more work, which continue after the others had their turn.
     let mut again: VecDeque<u64> = VecDeque::new();
     let mut looked_after = Instant::now();
     loop {

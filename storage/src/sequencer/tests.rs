@@ -427,7 +427,8 @@ async fn writes_wait_when_too_many_bytes_wait_already() {
             assert_eq!(sizes.recv().unwrap(), 1);
         }
     }
-    // Those that wait are dropped: what they had queued is written, the others have left nothing behind.
+    // The waiting writers are dropped: their queued transactions are written, the others have left
+    // nothing behind.
     for writer in writers {
         writer.abort();
         drop(writer.await);

@@ -13,8 +13,8 @@ use super::{DecodeError, Decoded, json};
 use crate::schema::structural::{ENVELOPE, object_meta};
 use crate::schema::{Structural, StructuralSchema};
 
-/// Gives an object the types of its schema: coerces metadata, prunes what has no type, and drops nulls that are no values.
-/// `strict` gets the unknown fields.
+/// Gives an object the types of its schema: coerces metadata, prunes unknown fields, and drops
+/// nulls of fields that are not nullable. `strict` gets the unknown fields.
 ///
 /// # Errors
 /// [`DecodeError::TypeMismatch`] if the value is not an object, or its metadata is not one.
@@ -141,7 +141,7 @@ struct Pruner<'a> {
 }
 
 impl Pruner<'_> {
-    /// Prunes a value. Nothing is known of its members where there is no type.
+    /// Prunes a value. Without a type, all members are unknown.
     fn prune(&mut self, value: &mut Value, structural: Option<&Structural>, preserves: bool) {
         match value {
             Value::Object(members) => {
@@ -206,7 +206,7 @@ fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// The bytes of defaults that an object may get. Where they would exceed it, the rest of them is left out.
+/// The maximum size of the defaults added to one object, in bytes. Further defaults are left out.
 pub const MAX_DEFAULT_BYTES: usize = 3 << 20;
 
 /// Fills in the defaults of an object. Returns false if there are more than [`MAX_DEFAULT_BYTES`]: defaults inside of the
@@ -220,8 +220,8 @@ pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     budget > 0
 }
 
-/// Makes an object of another time or version what a version says of it: without the members that it does not know, and
-/// without nulls that are no values.
+/// Prunes an object that was stored under an older schema or converted from another version:
+/// removes unknown fields, and nulls of fields that are not nullable.
 pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
     prune(object, schema, &mut Vec::new());
     drop_nulls(object, schema.root());
@@ -244,7 +244,7 @@ pub fn is_pruned(value: &Value, structural: &Structural, is_root: bool) -> bool 
     unknown.is_empty()
 }
 
-/// Drops the members that are null where null is no value, unless a default replaces them.
+/// Drops the nulls of members that are not nullable, unless a default replaces them.
 fn drop_nulls(value: &mut Value, structural: &Structural) {
     match value {
         Value::Object(object) => object.retain(|name, value| match structural.specified_member(name) {

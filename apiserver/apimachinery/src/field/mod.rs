@@ -191,7 +191,8 @@ impl<'a> Field<'a> {
         FieldError::new(ErrorType::Invalid, self.path(), Some(self.shown_value()), detail)
     }
 
-    /// Like [`Field::invalid`], for a pointer, list or map: an absent value is printed as null.
+    /// Creates the error of [`Field::invalid`] for a pointer, list or map: an absent value is
+    /// printed as null.
     pub fn invalid_or_null(&self, detail: impl Into<String>) -> FieldError {
         self.invalid_value(self.value.cloned().unwrap_or(Value::Null), detail)
     }

@@ -74,8 +74,8 @@ fn undecodable(value: String, error: &str) -> Error {
     Error::invalid(&GroupKind::new("", ""), "", errors)
 }
 
-/// Drops the nulls of a patch, which remove members, where there is no member to remove. List
-/// elements are not members.
+/// Drops the nulls of a patch for a value that does not exist: there are no members to remove.
+/// Nulls in lists are kept.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -161,7 +161,7 @@ impl Filter {
     fn passes(&self, item: &Value, visits: &Visits) -> Option<bool> {
         let side = |steps: &[Step]| follow(steps, vec![Cow::Borrowed(item)], visits);
         let left = side(&self.left);
-        // What visits too much has no result at all.
+        // Too many visits give no result at all.
         visits.count(1)?;
         let Some((operator, right)) = &self.right else {
             return Some(left.is_some_and(|found| !found.is_empty()));

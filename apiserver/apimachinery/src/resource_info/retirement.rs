@@ -21,7 +21,7 @@ pub struct DefinitionLifetime {
 }
 
 impl DefinitionLifetime {
-    /// Begins.
+    /// Begins the lifetime of a definition.
     pub fn begin() -> DefinitionLifetime {
         let (sender, receiver) = oneshot::channel();
         DefinitionLifetime { _sender: Arc::new(sender), retirement: Retirement(receiver.shared()) }

@@ -34,7 +34,7 @@ impl Schema {
         self.unserved.contains(&(group, version, kind))
     }
 
-    /// Like [`Schema::kind`], but takes an `apiVersion`.
+    /// Returns the type of a kind, like [`Schema::kind`], from an `apiVersion`.
     pub fn kind_of(&self, api_version: &str, kind: &str) -> Option<StructId> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.kind(group, version, kind)

@@ -258,7 +258,7 @@ pub(super) enum Named {
     Other(Other),
 }
 
-/// A named type that is no struct: `type RestartPolicy string`.
+/// A named type other than a struct: `type RestartPolicy string`.
 #[derive(Debug)]
 pub(super) struct Other {
     pub underlying: &'static str,

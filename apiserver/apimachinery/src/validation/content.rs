@@ -71,7 +71,8 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     errors
 }
 
-/// Like [`dns1123_subdomain`], but allows underscores inside of labels and one before each.
+/// Validates a text like [`dns1123_subdomain`], but allows underscores inside of labels and one
+/// before each.
 pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let mut errors = Vec::new();
@@ -178,7 +179,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// Like [`dns1123_subdomain`], with the messages of the newer package.
+/// Validates a text like [`dns1123_subdomain`], with the messages of the newer package.
 pub fn long_name(text: &str) -> Vec<String> {
     let mut errors = dns1123_subdomain(text);
     if text.len() > 253

@@ -28,13 +28,13 @@ pub fn immutable(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     });
 }
 
-/// Like [`immutable`], for a text that is not a pointer in Go: an absent one is printed as an empty
-/// one.
+/// Applies [`immutable`] to a text that is not a pointer in Go: an absent one is printed as an
+/// empty one.
 pub fn immutable_text(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(new.str() != old.str(), || new.invalid(IMMUTABLE));
 }
 
-/// Like [`immutable`], for a value that is printed in its internal representation, such as
+/// Applies [`immutable`] to a value that is printed in its internal representation, such as
 /// `meta.LabelSelector`.
 pub fn immutable_as(type_name: &'static str, new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) {
     errors.push_if(!same(new, old), || printed::invalid(new, type_name, IMMUTABLE));

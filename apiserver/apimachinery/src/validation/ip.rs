@@ -127,7 +127,7 @@ impl Cidr {
         (cidr.prefix <= cidr.width()).then_some(cidr)
     }
 
-    /// Like [`Cidr::parse`], but rejects leading zeros.
+    /// Parses a block like [`Cidr::parse`], but rejects leading zeros.
     fn parse_strict(text: &str) -> Option<Cidr> {
         let (address, prefix) = text.split_once('/')?;
         let leading_zero = prefix.len() > 1 && prefix.starts_with('0');

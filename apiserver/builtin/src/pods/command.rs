@@ -231,7 +231,8 @@ impl Process {
                 }
             }
         };
-        // What is on its way here would be an error at the client.
+        // Reads the rest of the input: a connection that closes before would be an error at the
+        // client.
         let rest = async {
             while let Some(stdin) = &mut stdin
                 && let Some(Some(_)) = within(LAST_INPUT, stdin.next()).await

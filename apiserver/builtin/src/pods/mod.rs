@@ -1,5 +1,5 @@
-//! Subresources of pods, services and nodes that are no part of the object itself: each does something about the object, or leads to
-//! whatever it stands for.
+//! Subresources of pods, services and nodes that are not part of the object itself: each acts on
+//! the object, or leads to whatever it stands for.
 
 mod behavior;
 mod binding;

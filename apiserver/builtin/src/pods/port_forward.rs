@@ -122,7 +122,8 @@ async fn serve_all(
     while !is_done || !connections.is_empty() {
         tokio::select! {
             forward = forwards.next(), if !is_done => match forward {
-                // What is refused ends at once, unless the client does not read; then it is dropped.
+                // A rejected connection ends at once, unless the client does not read; then it is
+                // dropped.
                 Some(_) if connections.len() >= 2 * MOST_CONNECTIONS => {}
                 Some(forward) => {
                     let is_allowed = connections.len() < MOST_CONNECTIONS;

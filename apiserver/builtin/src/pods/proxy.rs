@@ -116,7 +116,8 @@ pub fn service_upstream(
             TransportError::NoEndpoints { .. } => no_endpoints(),
             error => unavailable(error.to_string()),
         })?;
-    // Whoever may create Services chooses these addresses, and whoever may use proxies sends what they like there.
+    // Users who may create Services choose these addresses, and users who may use proxies can send
+    // anything there.
     for address in &destination.addresses {
         access.check(*address).map_err(unavailable)?;
     }

@@ -177,7 +177,7 @@ impl Shell {
 }
 
 impl Session {
-    /// Runs the last line of a script, after the output of the other lines has been shown.
+    /// Returns the step of the last line of a script, without the output that was already shown.
     fn after(&self, script: String, whole: Execution) -> Step {
         let (mut output, mut passed, mut marked) = (Vec::new(), 0, None);
         for Output { at, data: mut text, is_error } in whole.output {

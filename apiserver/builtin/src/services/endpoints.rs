@@ -39,7 +39,7 @@ impl From<Destination> for Resolution {
 /// - `access`: the addresses that ports of simulated pods may lead to
 ///
 /// # Errors
-/// There is no such service, port or endpoint, or none that is not simulated.
+/// The service, port or endpoint does not exist, or all endpoints are simulated.
 pub(super) fn resolve(
     reference: &ServiceReference,
     configured: Option<&str>,

@@ -102,7 +102,8 @@ impl ServiceResolver for EndpointServiceResolver {
         let configured = configured.map(String::as_str);
         let found = endpoints::resolve(service, configured, &network, &self.access, cluster);
         let mut resolved = self.resolved.lock();
-        // Which addresses are simulated, and what stands for them, changes with the annotations of pods, and with nodes.
+        // Results with forwarded addresses are not cached: they change with the annotations of
+        // pods, and with nodes.
         let is_lasting = match &found {
             Ok(found) => !found.has_forwarded,
             Err(error) => !matches!(error, TransportError::Unreachable(_)),

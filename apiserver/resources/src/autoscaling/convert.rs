@@ -227,7 +227,7 @@ fn source_to_v2(source: &str, by_metric: bool, input: &Value, current: bool) -> 
     ]))
 }
 
-/// A value that is no quantity.
+/// The error for an invalid quantity.
 struct NotAQuantity;
 
 /// Parses a quantity; None if it is absent.

@@ -5,13 +5,13 @@
 pub struct PodValidationOptions {
     /// Whether the object is a Pod, not a template.
     pub is_pod: bool,
-    /// Allows a pod deletion cost that is no integer.
+    /// Allows a pod deletion cost that is not an integer.
     pub allow_invalid_deletion_cost: bool,
     /// Allows invalid values in the selectors of pod affinities.
     pub allow_invalid_selector_values: bool,
     /// Allows invalid values in node affinities.
     pub allow_invalid_node_affinity_values: bool,
-    /// Allows huge pages that are no multiple of the page size.
+    /// Allows huge pages that are not a multiple of the page size.
     pub allow_indivisible_huge_pages: bool,
     /// Allows invalid selectors in topology spread constraints.
     pub allow_invalid_spread_selectors: bool,

@@ -101,7 +101,7 @@ impl VersionedObjects {
     /// # Errors
     /// 500 with the text of the malformed part.
     pub fn decode(&self, mut changed: Value) -> Result<Value> {
-        // A list without entries is no reset here, as one with an empty entry is none.
+        // Neither an empty list nor one with an empty entry resets the managers here.
         if changed.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty) {
             changed.set_meta("managedFields", Value::Null);
         }
@@ -160,7 +160,7 @@ impl VersionedObjects {
             own.check(changed)?;
         }
         let mut object = codec::json::normalize(changed, id).map_err(|error| error.to_string())?.value;
-        // Who manages the fields was decided before admission.
+        // Managers of fields were determined before admission.
         codec::zero::drop_empty_lists(&mut object, id);
         own.restore(&mut object);
         Ok(object)

@@ -4,7 +4,7 @@ use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_cel::Program;
 use serde_json::Value;
 
-/// An expression, and the program that it is; what does not compile fails when it is evaluated.
+/// An expression and its compiled program; a compile error is reported at evaluation.
 pub struct Expression {
     /// The source text.
     pub text: String,

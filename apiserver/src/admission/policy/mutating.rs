@@ -54,12 +54,12 @@ impl MutatingAdmissionPolicy {
             attributes.reinvocation.of_plugin(NAME).resume(attributes.object);
         }
         let mut failures = Failures::default();
-        // What matches is decided before any policy changes the object.
+        // Matches are determined before any policy changes the object.
         let due = self.due(&policies, &bindings, attributes, cluster, &mut failures).await?;
         let mut invoked = false;
         for invocation in &due {
             let key = invocation.key();
-            // What was not invoked in the first pass is not in the second.
+            // The reinvocation only repeats invocations of the first pass.
             if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
                 continue;
             }
@@ -283,11 +283,11 @@ fn configuration(value: &CelValue<'_>, current: &Value, meter: &Meter) -> Result
     let CelValue::Object(literal) = value else {
         return Err("ApplyConfiguration expression must evaluate to an Object".to_owned());
     };
-    // What JSON has room for is visited soon, too.
+    // The limits of JSON also bound the check of names.
     let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
     check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
     let mut configuration = configuration.ok_or("ApplyConfiguration has a value that JSON has not")?;
-    // Whatever it says of them.
+    // The expression cannot change the apiVersion or the kind.
     for name in ["apiVersion", "kind"] {
         configuration[name] = current[name].clone();
     }
@@ -345,7 +345,7 @@ fn operations(value: &CelValue<'_>, meter: &Meter) -> Result<Value, String> {
             let value = value.ok_or_else(|| format!("JSONPatch.{name} has no value in JSON"))?;
             operation.insert(name.to_string(), value);
         }
-        // A null that is added is no value that was left out.
+        // An explicit null is a value, unlike a missing one.
         if matches!(operation.get("op").and_then(Value::as_str), Some("add" | "replace" | "test")) {
             operation.entry("value").or_insert(json!(null));
         }
@@ -358,7 +358,7 @@ impl AsyncAdmissionPlugin for MutatingAdmissionPolicy {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         let mutable =
             matches!(attributes.operation, Operation::Create | Operation::Update | Operation::Connect);
-        // What cannot be read is an error of the dispatch.
+        // `dispatch` reports load errors.
         let Ok(bindings) = self.bindings.load(cluster) else { return mutable };
         if bindings.is_empty() || !mutable || is_exempt(attributes) {
             return false;

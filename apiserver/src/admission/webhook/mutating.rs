@@ -57,7 +57,7 @@ impl MutatingAdmissionWebhook {
                 continue;
             };
             drop(resources);
-            // What did not match in the first pass is not called in the second.
+            // The reinvocation only repeats invocations of the first pass.
             if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&webhook.uid) {
                 continue;
             }
@@ -164,7 +164,7 @@ impl MutatingAdmissionWebhook {
 
 impl AsyncAdmissionPlugin for MutatingAdmissionWebhook {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
-        // What cannot be read is an error of the dispatch.
+        // `dispatch` reports load errors.
         let Ok(webhooks) = self.webhooks.load(cluster) else { return true };
         if webhooks.is_empty() || is_exempt(attributes) {
             return false;

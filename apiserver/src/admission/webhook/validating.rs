@@ -90,7 +90,7 @@ impl ValidatingAdmissionWebhook {
 
 impl AsyncAdmissionPlugin for ValidatingAdmissionWebhook {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
-        // What cannot be read is an error of the dispatch.
+        // `dispatch` reports load errors.
         let Ok(webhooks) = self.webhooks.load(cluster) else { return true };
         if webhooks.is_empty() || is_exempt(attributes) {
             return false;

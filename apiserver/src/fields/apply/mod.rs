@@ -108,7 +108,7 @@ impl ApplyTo<'_> {
             manage::ignore(&mut written, &[]);
             manage::add_fields(&mut entries, first, written);
         }
-        // Names are no one's, but applied all the same: they keep metadata from being pruned.
+        // Names have no owner, but are applied all the same: they keep metadata from being pruned.
         let mut applied = fields(configuration, self.type_ref);
         self.reset_fields(subresource, applier.api_version).iter().for_each(|path| applied.prune(path));
         let mut mine = Entry {

@@ -119,7 +119,7 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 #[test]
-fn what_is_applied_no_longer_goes_unless_somebody_else_has_it() {
+fn a_field_no_longer_applied_is_removed_unless_another_manager_owns_it() {
     let mut object = Applying::config_map();
     object
         .apply("one", json!({"data": {"a": "1", "b": "2"}}))
@@ -147,7 +147,7 @@ fn changing_what_another_manager_owns_is_a_conflict() {
         error.to_string(),
         "Apply failed with 2 conflicts: conflicts with \"editor\" using v1:\n- .data.b\nconflicts with \"one\":\n- .data.a"
     );
-    // Its own fields and equal values are no conflicts.
+    // Its own fields and equal values do not conflict.
     object.apply("one", json!({"data": {"a": "2"}})).apply("two", json!({"data": {"a": "2"}}));
     object.apply_with("two", &wanted, true).unwrap();
     assert_eq!(object.fields("data"), &json!({"a": "x", "b": "y"}));
@@ -161,7 +161,8 @@ fn a_null_is_a_value_that_conflicts_with_another() {
     for (fields, want) in [
         (json!({"immutable": null}), ".immutable"),
         (json!({"data": {"a": null}}), ".data.a"),
-        // What is removed by leaving everything out is no change of what others have.
+        // A null parent removes the fields of this manager only, so this changes nothing that
+        // others own.
         (json!({"data": null}), ""),
     ] {
         match object.apply_with("one", &fields, false) {

@@ -46,8 +46,8 @@ use crate::schema::schema;
 use crate::strategy::{Behavior, Context, Strategy};
 use crate::{Error, Result};
 
-/// Validates; returns the errors. A validation that evaluates expressions runs in the background if
-/// it takes long.
+/// Returns the errors of a validation. One that evaluates expressions runs in the background if it
+/// takes long.
 async fn validated(behavior: &Behavior, validate: impl Fn(&Meter) -> Errors + Send + Sync) -> Result<Errors> {
     match behavior.strategy.has_expressions() {
         true => background::evaluate(validate).await,

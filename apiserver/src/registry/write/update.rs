@@ -292,7 +292,7 @@ impl Registry {
             };
             let old = parse(&current)?;
             let new = edit(&old)?;
-            // Whoever is woken by each write would make the next one.
+            // A write without a change would wake the reconciler that made it, and loop.
             if dry_run || new == old {
                 return Ok(());
             }

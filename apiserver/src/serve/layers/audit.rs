@@ -265,7 +265,7 @@ impl Completion {
         let collected = collected.lock().take();
         match collected.map(|Beginning { bytes, permit }| (bytes.freeze(), permit)) {
             None => self.context.audit.add_annotation("audit.k8s.io/truncated", "true"),
-            // What the client did not wait for is not whole.
+            // A JSON body is incomplete if the client did not wait for its end, and is left out.
             Some((body, _permit))
                 if !is_json(&self.headers)
                     || serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() =>

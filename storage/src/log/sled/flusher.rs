@@ -80,7 +80,7 @@ impl Shared {
         let mut state = self.state.lock();
         self.wake.wait_while(&mut state, idle);
         self.wake.wait_while_for(&mut state, |state| !state.stopped, interval);
-        // What changes while the flush is under way needs another.
+        // A change during the flush needs another flush.
         state.dirty = false;
         !state.stopped
     }

@@ -189,7 +189,8 @@ impl SledLog {
         self.tree = None;
         let tree = Tree::open(&self.directory)?;
         let last = tree.last_revision(self.compact_revision)?;
-        // What was on its way when sled failed: nobody has seen it, and its revisions are given to others.
+        // Drops the transactions that were in progress when sled failed: no reader has seen them,
+        // and their revisions are assigned again.
         tree.drop_after(last.min(self.newest))?;
         for transaction in self.unsynced.transactions() {
             let rows = rows::rows(&transaction)

@@ -41,7 +41,8 @@ pub(super) fn recover(directory: &Directory, durability: Durability) -> Result<R
         recovered.settle_reserved(was, last)?;
     }
     if matches!(was, State::Open { .. }) {
-        // What a killed process left with the operating system is shown from here on.
+        // Flushes data that a killed process left in the cache of the operating system, since
+        // readers see it from here on.
         recovered.tree.flush(newest)?;
     }
     recovered.journal = recovered.tree.begin_journal(directory, durability)?;

@@ -88,7 +88,8 @@ impl Unsynced {
             *kept = Transactions::default();
         }
         drop(kept);
-        // What stays in the journal is known to be flushed already, and is tried again after the next flush.
+        // Transactions that stay in the journal are already flushed; removing them is retried after
+        // the next flush.
         if let Some(Err(error)) = self.journal.as_ref().map(|journal| journal.discard(flushed)) {
             tracing::warn!(%error, "the journal cannot be emptied");
         }

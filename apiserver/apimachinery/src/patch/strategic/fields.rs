@@ -1,4 +1,4 @@
-//! The fields of the object's type, by which a patch is merged.
+//! Looks up the fields of a type by which a strategic merge patch is merged.
 
 use crate::schema::{FieldSchema, Type, schema};
 use crate::{Error, Result};

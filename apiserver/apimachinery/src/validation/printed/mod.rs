@@ -38,17 +38,17 @@ pub fn internal(type_name: &'static str, value: Option<&Value>) -> String {
     escape_html(&out)
 }
 
-/// Like [`Field::invalid`], for a value of an internal type.
+/// Creates the error of [`Field::invalid`] for a value of an internal type.
 pub fn invalid(field: &Field<'_>, type_name: &'static str, detail: &str) -> FieldError {
     field.invalid(detail).with_bad_value_text(internal(type_name, field.value()))
 }
 
-/// Like [`Field::not_supported`], for a value of an internal type.
+/// Creates the error of [`Field::not_supported`] for a value of an internal type.
 pub fn not_supported(field: &Field<'_>, type_name: &'static str, supported: &[&str]) -> FieldError {
     field.not_supported(supported).with_bad_value_text(internal(type_name, field.value()))
 }
 
-/// Like [`Field::duplicate`], for a value of an internal type.
+/// Creates the error of [`Field::duplicate`] for a value of an internal type.
 pub fn duplicate(field: &Field<'_>, type_name: &'static str) -> FieldError {
     field.duplicate().with_bad_value_text(internal(type_name, field.value()))
 }
