@@ -1,4 +1,5 @@
-//! The timers of the API server that follow its clock. Those that protect it follow the machine's time and are none of these.
+//! The timers of the API server that follow its clock. Timers that protect the server follow the
+//! machine's time and are not listed here.
 
 coracle_clock::timers! {
     /// The check which Events were not written for the time given by `--event-ttl`.

@@ -50,8 +50,9 @@
 //! - No lock is held across I/O; the disk is touched by the store's own threads only.
 //! - Only the log decides what happened: the view applies its tail, be it ours or another writer's.
 //! - All objects of a transaction have one revision. Readers and watchers see all of a revision or nothing of it.
-//! - Another writer's entry that cannot be read is quarantined: its key keeps the last readable version and takes no
-//!   writes, and [`Snapshot::quarantined`] has it. In a log that nobody else writes it means damage.
+//! - Another writer's entry that cannot be read is quarantined: its key keeps the last readable
+//!   version and takes no writes, and [`Snapshot::quarantined`] has it. In a log without other
+//!   writers it means damage.
 //! - When the disk fails the store stops taking writes, reports it in [`Store::health`], and continues to serve reads.
 #![expect(clippy::disallowed_methods, reason = "compaction, retries and deadlines protect the store")]
 #![warn(missing_docs)]

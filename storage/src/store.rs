@@ -33,7 +33,7 @@ struct Handle<I: Index> {
     mailbox: mpsc::Sender<Message<I>>,
     /// Wakes the sequencer of a fork; other ones wait for their mailbox.
     wake: Option<Wake>,
-    /// The thread of the forks of a store that is none.
+    /// The thread of the forks of this store; unused if it is a fork itself.
     forks: OnceLock<SharedThread>,
     limits: Limits,
     /// The linearizer of a log that others write, too.
@@ -465,7 +465,7 @@ impl<I: Index> Handle<I> {
 
 impl<I: Index> Drop for Handle<I> {
     fn drop(&mut self) {
-        // It is closed already if nobody listens.
+        // The store is closed already if the mailbox has no receiver.
         drop(self.send(Message::Close(None)));
     }
 }

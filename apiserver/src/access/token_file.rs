@@ -77,8 +77,8 @@ impl TokenFile {
         self
     }
 
-    /// Parses `text`; `path` is used in messages only. As in kube-apiserver a later line overrides an earlier one with
-    /// the same token, and a line with an empty token gives nobody access.
+    /// Parses `text`; `path` is used in messages only. As in kube-apiserver a later line overrides
+    /// an earlier one with the same token, and a line with an empty token gives no access.
     pub fn parse(path: &str, text: &str) -> Result<TokenFile, TokenFileError> {
         // The `csv` crate skips a byte order mark too, but counts it.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -1,7 +1,8 @@
 //! Things that a write takes from a common stock, such as addresses (and `quota.rs`: quotas).
 //!
-//! A write chooses first; once its object is valid and admitted, which may take long, it reserves what it chose until it is stored, so
-//! that nobody waits for another's write. If another was faster, all is made again.
+//! A write chooses first; once its object is valid and admitted, which may take long, it reserves
+//! what it chose until it is stored, so that no write waits for another one. If another write was
+//! faster, the choice is repeated.
 
 use coracle_storage::{CommitOutcome, Key, Write};
 use serde_json::Value;

@@ -119,7 +119,7 @@ impl Registry {
         self.commit(vec![deletion], Origin::server(Verb::Delete)).await.map(drop)
     }
 
-    /// Deletes an object on the server's own account: nobody is asked for admission.
+    /// Deletes an object on behalf of the server, without admission.
     pub(crate) async fn delete_as_server(
         &self,
         info: &Arc<ResourceInfo>,

@@ -42,7 +42,7 @@ impl Registry {
     /// Handles a PUT, which sets the number of replicas in the body.
     ///
     /// # Errors
-    /// 400 and 422 for a Scale that is none, 404, 409, and those of admission.
+    /// 400 and 422 for an invalid Scale, 404, 409, and those of admission.
     pub async fn update_scale(
         &self,
         target: &Target,

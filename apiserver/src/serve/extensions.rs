@@ -34,7 +34,7 @@ pub struct Extensions {
     pub actions: &'static [&'static [ActionDeclaration]],
     /// Handles requests for connections; None if there are no subresources for them.
     pub connect: Option<Connect>,
-    /// Paths that are none of Kubernetes'.
+    /// Coracle's own paths.
     pub paths: Vec<Paths>,
     /// Finds the server of a path that is below another server's address.
     pub below: Option<FindBelow>,
@@ -54,7 +54,7 @@ pub struct Extensions {
 /// answer does not depend on this one, but for the connection, and the certificate of the client.
 pub type FindBelow = Arc<dyn Fn(&str) -> Option<(Api, usize)> + Send + Sync>;
 
-/// Paths that are none of Kubernetes'. Authorization decides about them as about any path.
+/// Coracle's own paths. Authorization decides about them as about any path.
 #[derive(Clone)]
 pub struct Paths {
     /// The beginning of each of them, which begins with one of [`EXTENSION_PATHS`] itself. It ends in a slash; the path

@@ -164,7 +164,7 @@ impl Place {
         let mut watches = self.client.lock();
         let own = watches.bucket_mut(&self.position.bucket);
         own.waiting.remove(&self.id);
-        // First, so that nobody is woken in vain.
+        // Inserted first, to avoid needless wakeups.
         own.tickets.insert((revision, self.id), ticket);
         if let Some(last) = last.filter(|last| *last != revision) {
             watches.remove(&self.position.bucket, (last, self.id));

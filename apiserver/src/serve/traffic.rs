@@ -157,7 +157,8 @@ impl RequestUnderWay {
     pub(super) fn refused(&self, at: (Timestamp, u64), is_own: bool) {
         let context = &self.context;
         let Some((request, status)) = context.resource().zip(context.refusal.get()) else { return };
-        // Conflicts of controllers are a part of their work, and nobody without a name has something to explain.
+        // Conflicts of controllers are part of their work, and anonymous requests need no
+        // explanation.
         if (is_own && status.code == 409) || context.user_name() == ANONYMOUS {
             return;
         }

@@ -27,7 +27,8 @@ pub(super) struct Source<'a> {
     pub has_other_writers: bool,
 }
 
-/// Brings a record into the view. Only an unreadable one of a log that nobody else writes is an error.
+/// Brings a record into the view. Only an unreadable record of a log without other writers is an
+/// error.
 pub(super) fn apply<I: Index>(
     state: &mut State<I>,
     index: &I,

@@ -237,7 +237,8 @@ async fn a_log_that_breaks_its_contract_is_not_trusted() {
 async fn a_panic_in_the_log_is_a_failure() {
     let store = open(Scripted { append: Box::new(|_| panic!("a bug, on purpose")), ..Scripted::default() });
     let error = store.put(key("a"), Expect::Any, "1@").await.map(drop);
-    // The writer learns that nobody answers; that it is a failure, as soon as the thread has come to its end.
+    // The write fails because the thread does not respond; the failure is reported once the thread
+    // has ended.
     assert!(matches!(error, Err(StoreError::Failed(_) | StoreError::Closed)));
     while store.health().is_ok() {
         tokio::task::yield_now().await;

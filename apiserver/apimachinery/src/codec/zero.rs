@@ -149,7 +149,7 @@ pub fn is_omitted(field: &FieldSchema, value: &Value) -> bool {
     match (&field.ty, value) {
         (_, Value::Null) => true,
         _ if field.pointer => false,
-        // Where Go prints both, a manager may own an empty list, but not one that is none.
+        // Where Go prints both, a manager may own an empty list, but not a null.
         (Type::List(_) | Type::ListMessage(_), Value::Array(items)) => items.is_empty() && !field.keep,
         (Type::Map(_), Value::Object(entries)) => entries.is_empty(),
         _ if field.keep => false,

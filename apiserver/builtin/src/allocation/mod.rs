@@ -87,7 +87,7 @@ impl ServiceAllocator {
         request: &AllocationRequest<'_>,
     ) -> Result<ServiceReservation> {
         let reserved = self.reserved.lock();
-        // Taken under the lock: what is no longer reserved is stored by then.
+        // Taken under the lock: allocations that are no longer reserved are stored by then.
         let snapshot = registry.store.snapshot();
         let addresses = || {
             let bucket = ip_addresses(registry).map(|info| snapshot.bucket(&info.storage.bucket));
@@ -170,7 +170,7 @@ impl Allocator for ServiceAllocator {
 impl Reservation for ServiceReservation {
     fn reserve(&mut self, registry: &Registry) -> Result<bool> {
         let mut reserved = self.reserved.lock();
-        // Taken under the lock: what is no longer reserved is stored by then.
+        // Taken under the lock: allocations that are no longer reserved are stored by then.
         let services = registry.store.snapshot().bucket(&self.bucket);
         let is_changed = services.iter().any(|service| service.revision > self.free_at);
         let stored = match is_changed && !self.node_ports.is_empty() {

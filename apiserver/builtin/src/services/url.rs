@@ -16,7 +16,7 @@ pub struct ServiceUrl {
     pub url: String,
 }
 
-/// A `NAMESPACE/NAME=URL` that is none.
+/// The error for an invalid `NAMESPACE/NAME=URL`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not of the form NAMESPACE/NAME=https://HOST:PORT")]
 pub struct ServiceUrlError(String);

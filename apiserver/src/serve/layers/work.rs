@@ -13,8 +13,8 @@ use crate::serve::Body;
 use crate::serve::exchange::ReceivedRequest;
 use crate::serve::traffic::{RequestUnderWay, Traffic};
 
-/// Counts requests among the work under way. Those for paths that are none of Kubernetes' are not: they wait for the end of all
-/// work. What a watch has yet to deliver is work by itself.
+/// Counts requests as work under way, except for those to Coracle's own paths, which wait for the
+/// end of all work. Events that a watch has yet to deliver count as work separately.
 #[derive(Clone, Copy)]
 pub struct CountWork<'a> {
     pub clock: &'a Clock,

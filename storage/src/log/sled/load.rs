@@ -36,7 +36,7 @@ impl Tree {
             let read = move || self.read(revisions, Batches::new(batches));
             let reader = thread::Builder::new().name("coracle-load".to_owned()).spawn_scoped(scope, read);
             let reader = reader.map_err(|cause| self.failed("cannot start to load", cause))?;
-            // After an error here nobody receives, and the reader ends.
+            // After an error here the receiver is dropped, and the reader ends.
             loaded.into_iter().flatten().try_for_each(visit)?;
             reader.join().unwrap_or_else(|panic| resume_unwind(panic))
         })
@@ -124,7 +124,7 @@ impl Batches {
         Batches { batches, next: Vec::new(), bytes: 0 }
     }
 
-    /// Breaks when nobody wants any more.
+    /// Adds an entry. Breaks when the receiver is dropped.
     fn push(&mut self, entry: Entry, bytes: u64) -> ControlFlow<()> {
         self.next.push(Record::Entry(entry));
         self.bytes += bytes;

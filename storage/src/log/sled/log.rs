@@ -225,7 +225,7 @@ impl SledLog {
         }
         tree.flush(self.newest)?;
         self.unsynced.drop_up_to(self.newest);
-        // It reads what nobody has read since the start.
+        // The copy reads parts that have not been read since the start.
         let copied = catch(&tree.path, || tree.copy(&self.directory));
         drop(tree);
         self.flusher = None;

@@ -11,7 +11,8 @@ use crate::field::Path;
 pub struct FieldPath(Vec<(String, bool)>);
 
 impl FieldPath {
-    /// Reads a path such as `.a['b c'].d`; None if it is none, or the schema has no such member.
+    /// Reads a path such as `.a['b c'].d`; None if it is malformed, or the schema has no such
+    /// member.
     pub fn read(text: &str, schema: &Value) -> Option<FieldPath> {
         let (mut rest, mut schema) = (text.trim(), schema);
         if rest.is_empty() {
