@@ -14,7 +14,7 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -22,6 +22,9 @@ use super::validity::{Validity, unix_seconds};
 
 /// The user id's attribute in a certificate's subject: 1.3.6.1.4.1.57683.2 (KEP-5018).
 const UID_OID: &[u64] = &[1, 3, 6, 1, 4, 1, 57683, 2];
+
+/// The number of TLS sessions that clients can resume.
+const MAX_SESSIONS: usize = 32;
 
 /// The identity of a client before it sends a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,6 +89,8 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(serving);
+        // The memory of all sessions is reserved at once, and each fork has its own.
+        config.session_storage = ServerSessionMemoryCache::new(MAX_SESSIONS);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Tls { config: Arc::new(config), clients })
     }
@@ -275,6 +280,8 @@ mod tests {
                 builder.with_client_auth_cert(vec![certificate], key).expect("a client certificate")
             }
         };
+        // The memory of all sessions is reserved at once, and each fork has its own.
+        config.session_storage = ServerSessionMemoryCache::new(MAX_SESSIONS);
         config.alpn_protocols = vec![b"h2".to_vec()];
         let name = ServerName::try_from("kubernetes.default.svc").expect("a name");
         let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");

@@ -53,20 +53,21 @@ impl ServedResource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiscoverySnapshot {
     /// The resources, in discovery's order.
-    pub resources: Vec<ServedResource>,
+    pub resources: Vec<Arc<ServedResource>>,
     /// The error of each group version (`g/v`) that is not available.
     pub failed: BTreeMap<String, String>,
 }
 
 impl DiscoverySnapshot {
     /// Iterates over the resources, each in its preferred version.
-    pub fn preferred(&self) -> impl Iterator<Item = &ServedResource> {
+    pub fn preferred(&self) -> impl Iterator<Item = &Arc<ServedResource>> {
         self.resources.iter().filter(|served| served.preferred)
     }
 
     /// Returns the resource of an object's `apiVersion` and `kind`.
     pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&ServedResource> {
-        self.resources.iter().find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
+        let mut resources = self.resources.iter().map(Arc::as_ref);
+        resources.find(|s| s.resource.api_version == api_version && s.resource.kind == kind)
     }
 
     /// Returns client-go's message about groups whose discovery failed, or `None` if discovery is
@@ -98,7 +99,7 @@ impl DiscoverySnapshot {
                     let mut served = served(&name, &number, &api_version, found);
                     let own = snapshot.resources.get(first..).unwrap_or_default();
                     served.preferred = !own.iter().any(|s| s.resource.plural == served.resource.plural);
-                    snapshot.resources.push(served);
+                    snapshot.resources.push(Arc::new(served));
                 }
             }
         }

@@ -117,7 +117,8 @@ impl Collector {
         mut receiver: mpsc::UnboundedReceiver<Reported>,
         metrics: QueueMetrics,
     ) {
-        const BATCH: usize = 256;
+        // Each fork has this buffer.
+        const BATCH: usize = 64;
         let mut events = Vec::with_capacity(BATCH);
         while receiver.recv_many(&mut events, BATCH).await > 0 {
             metrics.adds.inc_by(events.len() as f64);

@@ -68,7 +68,7 @@ pub struct Monitors {
 }
 
 struct Monitor {
-    served: ServedResource,
+    served: Arc<ServedResource>,
     synced: watch::Receiver<bool>,
     task: AbortHandle,
 }
@@ -159,7 +159,7 @@ fn is_monitored(served: &ServedResource) -> bool {
 /// - `first`: the work until all objects that existed at the start are reported, or cannot be
 async fn monitor(
     (client, clock): (Client, Clock),
-    served: ServedResource,
+    served: Arc<ServedResource>,
     reports: Reports,
     synced: Arc<watch::Sender<bool>>,
     first: Arc<Mutex<Option<Work>>>,

@@ -51,7 +51,7 @@ impl Content<'_> {
             errors.push(why.clone());
             result.findings.discovery = Some((snapshot.failed.len(), why));
         }
-        let deletable = snapshot.preferred().filter(|served| served.namespaced && served.supports("delete"));
+        let deletable = snapshot.preferred().map(Arc::as_ref).filter(|served| served.namespaced && served.supports("delete"));
         let (pods, others): (Vec<&ServedResource>, Vec<&ServedResource>) =
             deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {

@@ -52,7 +52,7 @@ impl Counted {
 
     /// Returns the resource in a snapshot of discovery, or `None` if it is not served or not
     /// namespaced.
-    pub fn find<'a>(&self, snapshot: &'a DiscoverySnapshot) -> Option<&'a ServedResource> {
+    pub fn find<'a>(&self, snapshot: &'a DiscoverySnapshot) -> Option<&'a Arc<ServedResource>> {
         snapshot.preferred().find(|served| {
             served.namespaced
                 && served.resource.group == self.group
@@ -83,7 +83,7 @@ pub(super) async fn watch_deletions(
     supervisor: Supervisor,
 ) {
     let (mut changes, mut snapshots) = (quotas.subscribe(), resources.subscribe());
-    let mut running: HashMap<Counted, (ServedResource, AbortHandle)> = HashMap::new();
+    let mut running: HashMap<Counted, (Arc<ServedResource>, AbortHandle)> = HashMap::new();
     let mut tasks = JoinSet::new();
     loop {
         let snapshot = resources.current();
@@ -114,7 +114,10 @@ pub(super) async fn watch_deletions(
     }
 }
 
-fn wanted(quotas: &Cache<ResourceQuota>, snapshot: &DiscoverySnapshot) -> HashMap<Counted, ServedResource> {
+fn wanted(
+    quotas: &Cache<ResourceQuota>,
+    snapshot: &DiscoverySnapshot,
+) -> HashMap<Counted, Arc<ServedResource>> {
     let quotas = quotas.all();
     let names = quotas.iter().filter_map(|quota| quota.spec.as_ref()).flat_map(limited);
     let counted = names.filter_map(Counted::by);
@@ -134,7 +137,7 @@ async fn other_limits(changes: &mut Changes<ResourceQuota>) {
 
 async fn watch(
     (client, clock): (Client, Clock),
-    served: ServedResource,
+    served: Arc<ServedResource>,
     counted: Counted,
     quotas: Arc<Cache<ResourceQuota>>,
     queue: Queue<NamespacedName>,

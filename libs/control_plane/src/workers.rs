@@ -1,10 +1,12 @@
 //! The threads of forks.
 //!
 //! A fork is started and works on threads of its family, so that a client of the parent waits for none of it, and so that forks outlive the
-//! runtime of the test that made their template. They are few, however many forks there are.
+//! runtime of the test that made their template. They are few, however many forks there are: one processor is left to the parent, whose
+//! clients would otherwise wait until the kernel interrupts a fork.
 
 use std::io;
 use std::panic::resume_unwind;
+use std::thread;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -40,7 +42,12 @@ impl Workers {
         if let Some(runtime) = &*runtime {
             return Ok(runtime.handle().clone());
         }
-        let begun = Builder::new_multi_thread().thread_name("coracle-forks").enable_all().build()?;
+        let threads = thread::available_parallelism().map_or(1, |processors| processors.get() - 1).max(1);
+        let begun = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("coracle-forks")
+            .enable_all()
+            .build()?;
         Ok(runtime.insert(begun).handle().clone())
     }
 }
