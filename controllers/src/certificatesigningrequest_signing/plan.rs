@@ -72,7 +72,7 @@ pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<
     }))
 }
 
-/// The rules of the signers.
+/// Validates a request by the rules of its signer.
 fn validate(spec: &CertificateSigningRequestSpec, parsed: &CertificateRequest) -> Result<(), String> {
     let usages = spec.usages.as_deref().unwrap_or_default();
     match spec.signer_name.as_str() {

@@ -136,7 +136,7 @@ impl DeploymentController {
         controller_ref::claim_objects(owner, &self.replica_sets, sets, matches, ctx).await
     }
 
-    /// A step of the rollout, or the end of it.
+    /// Takes the next step of the rollout, or completes it.
     async fn roll_out(&self, mut executor: Executor<'_>, mut sets: ReplicaSets) -> Result<Action, Error> {
         if let Step::CreateNew = self.next_step(&executor.deployment, &sets) {
             let Some(created) = executor.create_new_replica_set(&sets).await? else {
@@ -184,7 +184,8 @@ fn selects(deployment: &Deployment, set: &ObjectMeta) -> bool {
         && selector.is_ok_and(|selector| selector_matches(&selector, set))
 }
 
-/// The Deployment that was waiting for the deletion of a pod, the last one of its old ReplicaSets.
+/// Returns the Deployment that was waiting for the deletion of a pod, the last one of its old
+/// ReplicaSets.
 fn deployment_that_waits(
     change: &Change<Pod>,
     deployments: &Cache<Deployment>,

@@ -111,7 +111,7 @@ impl EphemeralVolumeController {
     }
 }
 
-/// The names and templates of a pod's ephemeral volumes.
+/// Iterates over the names and templates of a pod's ephemeral volumes.
 fn ephemeral(pod: &Pod) -> impl Iterator<Item = (&str, &PersistentVolumeClaimTemplate)> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| {

@@ -45,7 +45,7 @@ impl Controller for PersistentVolumeProtectionController {
     }
 }
 
-/// The volume with the finalizer or without it; None if it is as it should be.
+/// Returns the volume with the finalizer added or removed; None if it needs no change.
 fn protected(volume: &PersistentVolume) -> Option<PersistentVolume> {
     if volume.is_terminating() && volume.phase() == "Bound" {
         return None;

@@ -121,7 +121,8 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
 }
 
 impl<O: ReplicaOwner> ReplicaSetController<O> {
-    /// The active pods that the owner controls, after adoption and release. Ended and terminating pods are left as they are.
+    /// Returns the active pods that the owner controls, after adoption and release. Ended and
+    /// terminating pods are left as they are.
     async fn claim_active_pods(
         &self,
         owner: &O,
@@ -156,7 +157,8 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
         }
     }
 
-    /// The pods that any object of the kind selects that has the same controller, such as the other ReplicaSets of a Deployment.
+    /// Returns the pods that any object of the kind with the same controller selects, such as the
+    /// other ReplicaSets of a Deployment.
     fn related_pods(&self, owner: &O) -> Vec<Arc<Pod>> {
         let Some(controller) = controller_of(owner.meta()) else { return Vec::new() };
         let namespace = owner.namespace().unwrap_or_default();
@@ -188,7 +190,7 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
     }
 }
 
-/// None if it cannot be read.
+/// Parses the selector of an owner; None if it is invalid.
 fn selector<O: ReplicaOwner>(owner: &O) -> Option<Selector> {
     Selector::try_from(owner.label_selector()?).ok()
 }

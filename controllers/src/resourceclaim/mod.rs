@@ -163,7 +163,7 @@ impl ResourceClaimController {
         Ok(())
     }
 
-    /// The name of an entry's claim, which is created if there is none.
+    /// Returns the name of an entry's claim. Creates the claim if it does not exist.
     async fn provide(&self, pod: &Pod, entry: &Entry<'_>, ctx: &ReconcileContext) -> Result<String, Error> {
         let namespace = pod.namespace().unwrap_or_default();
         if let Some(name) = recorded_name(pod, entry.name)

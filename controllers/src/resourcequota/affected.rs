@@ -11,7 +11,7 @@ use crate::timers::RESOURCE_QUOTA_BATCH;
 /// Deletions at one time are counted once: with many pods in a namespace a count is not cheap.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// The names of what a quota limits.
+/// Iterates over the names of the resources that a quota limits.
 pub fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
     spec.hard.iter().flat_map(|hard| hard.keys()).map(String::as_str)
 }

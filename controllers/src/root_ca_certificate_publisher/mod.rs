@@ -105,7 +105,7 @@ impl RootCaCertificatePublisher {
     }
 }
 
-/// The ConfigMap to be; None if it is so already.
+/// Returns the ConfigMap to write; None if it is up to date.
 fn wanted(namespace: &str, current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> {
     let data = BTreeMap::from([(KEY.to_owned(), certificates.to_owned())]);
     let described = |current: &ConfigMap| {

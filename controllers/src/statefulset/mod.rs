@@ -135,7 +135,7 @@ impl Controller for StatefulSetController {
 }
 
 impl StatefulSetController {
-    /// From the oldest to the newest.
+    /// Lists the revisions from the oldest to the newest.
     async fn list_revisions(
         &self,
         set: &StatefulSet,
@@ -183,7 +183,8 @@ impl StatefulSetController {
         truncated.map(|()| next)
     }
 
-    /// The revision of the current template. For a terminating set none is created: its status needs only the name.
+    /// Returns the revision of the current template. For a terminating set none is created: its
+    /// status needs only the name.
     async fn update_revision(
         &self,
         set: &StatefulSet,

@@ -87,8 +87,8 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there
-    /// yet.
+    /// Builds pods from letters: `o` old, `n` new, `O` and `N` not available, `t` old and
+    /// terminating, `-` old and not created yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };

@@ -146,7 +146,7 @@ fn classes_of_volume(volume: &PersistentVolume) -> Vec<NamespacedName> {
     named(vec![volume.attributes_class()])
 }
 
-/// Each name once.
+/// Returns each name once.
 fn named(mut names: Vec<&str>) -> Vec<NamespacedName> {
     names.retain(|name| !name.is_empty());
     names.sort_unstable();

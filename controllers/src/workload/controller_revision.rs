@@ -61,7 +61,7 @@ mod tests {
         revision
     }
 
-    /// An API where these revisions exist.
+    /// Creates an API where these revisions exist.
     fn api(existing: Vec<ControllerRevision>) -> Client {
         let named = existing.into_iter().map(|revision| (revision.metadata.name.clone(), json!(revision)));
         let existing = Arc::new(Mutex::new(named.collect::<HashMap<Option<String>, Value>>()));

@@ -51,7 +51,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that has counted nothing yet.
+    /// Creates a meter that has counted nothing yet.
     pub fn new(limits: Limits) -> Meter {
         let now = Instant::now();
         Meter {

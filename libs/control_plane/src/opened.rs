@@ -240,7 +240,7 @@ fn history(mut versions: Vec<Version>, base: u64) -> (Vec<log::Entry>, HashMap<R
     (entries, authors)
 }
 
-/// The refusal of a request that would have changed a resource.
+/// Returns the error for a request that would have changed a resource.
 ///
 /// - `revision`: the newest revision at that time
 fn refusal(request: Request, revision: u64) -> Option<Refusal> {
@@ -267,7 +267,7 @@ fn refusal(request: Request, revision: u64) -> Option<Refusal> {
     })
 }
 
-/// The verb of a word; `Verb::None` for an unknown one.
+/// Parses a verb; returns `Verb::None` for an unknown one.
 fn verb(word: &str) -> Verb {
     let verbs = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection];
     verbs.into_iter().find(|verb| verb.as_str() == word).unwrap_or(Verb::None)

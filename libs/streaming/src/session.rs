@@ -42,7 +42,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The next bytes; None at the end of the stream.
+    /// Returns the next bytes; None at the end of the stream.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.chunks.recv().await
     }
@@ -150,7 +150,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The value of a header; "" without one.
+    /// Returns the value of a header; "" if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -162,7 +162,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The next stream; None once the client closed the connection.
+    /// Returns the next stream; None once the client closed the connection.
     pub async fn accept(&mut self) -> Option<Stream> {
         self.opened.recv().await
     }
@@ -257,15 +257,15 @@ pub(crate) async fn run<R, W, H>(
     }
 }
 
-/// The output of a write to the client, which may take so long as the client reads anything.
+/// Returns the output of a write to the client, which may take as long as the client reads.
 ///
 /// # Errors
-/// It has read nothing for a long time.
+/// The client has read nothing for [`STALL_TIMEOUT`].
 pub(crate) async fn unless_stalled<T>(write: impl Future<Output = T>) -> Result<T, Stalled> {
     within(STALL_TIMEOUT, write).await.ok_or(Stalled)
 }
 
-/// The output of a future, if it is done within a time.
+/// Returns the output of a future, if it completes within a time limit.
 #[expect(clippy::disallowed_methods, reason = "protects the server from clients that neither read nor close")]
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()

@@ -221,7 +221,7 @@ impl Picture {
 }
 
 impl<'a> Entry<'a> {
-    /// The reference to the object, and its uid.
+    /// Returns the reference to the object, and its uid.
     fn reference(&self, survey: &Survey) -> (String, &'a str) {
         let metadata = &self.object["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
@@ -264,9 +264,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The uids of the owners, the controller first, and the text about one that does not exist.
+/// Returns the uids of the owners, the controller first, and the text about one that does not
+/// exist.
 ///
-/// - `uids`: those of all objects; None if it is not known which there are
+/// - `uids`: those of all objects; None if they are not known
 fn owners(metadata: &Value, uids: Option<&HashSet<&str>>) -> (Vec<String>, Option<String>) {
     let mut references: Vec<&Value> = items(&metadata["ownerReferences"]).take(MAX_ITEMS).collect();
     references.sort_by_key(|owner| owner["controller"] != true);
@@ -283,7 +284,7 @@ fn is_orphan(resource: &Resource, metadata: &Value) -> bool {
     resource.name == "pods" && OWNED_LABELS.iter().any(|label| metadata["labels"][label].is_string())
 }
 
-/// The place of the objects of a resource in a picture.
+/// Returns the position of the objects of a resource in a picture.
 fn rank(resource: &Resource) -> usize {
     let place = FOREMOST.iter().position(|name| *name == resource.name);
     place.unwrap_or(FOREMOST.len() + usize::from(!resource.is_custom))

@@ -83,7 +83,8 @@ impl Inheritance {
         on(&self.statefulsets, self.clone(), sources, pods_of.clone());
     }
 
-    /// The overrides that a pod inherits, the nearest first. None: its namespace is not known.
+    /// Returns the overrides that a pod inherits, the nearest first; None if its namespace is not
+    /// known.
     pub fn of(&self, pod: &Pod) -> Option<Vec<Overrides>> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let own = self.namespaces.get(&NamespacedName::new("", namespace))?;

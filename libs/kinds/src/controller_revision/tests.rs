@@ -29,7 +29,7 @@ fn revision(name: &str, number: i64, image: &str) -> Arc<ControllerRevision> {
     })
 }
 
-/// The names are what a real cluster gave.
+/// Verifies names of revisions that a real cluster generated.
 #[test]
 fn revisions_are_named_as_the_real_controller_names_them() {
     for (image, collisions, want) in
