@@ -11,7 +11,7 @@ fn meter() -> Meter {
     Meter::new(Limits::REQUEST)
 }
 
-/// The value of an expression in JSON, or the text of its error.
+/// Evaluates an expression to JSON, or to the text of its error.
 fn evaluated(text: &str) -> String {
     let object = json!({
         "a": {"b": [1, 2, 3]}, "s": "text", "n": 3, "m": {"x": 1}, "empty": [], "nothing": null,

@@ -8,13 +8,13 @@ use anyhow::{Context, Error, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-/// A client of the server that a kubeconfig names, and the server's URL.
+/// Returns a client of the server that a kubeconfig names, and the server's URL.
 ///
-/// - `file`: the kubeconfig; None for kubectl's;
-/// - `read_timeout`: for how long the server may send nothing.
+/// - `file`: the kubeconfig; None for kubectl's
+/// - `read_timeout`: the time for which the server may send nothing
 ///
 /// # Errors
-/// There is no such file, or it does not describe a client.
+/// The file does not exist, or it does not describe a client.
 pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Client, String)> {
     let (name, kubeconfig) = (name_of(file), read(file)?);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
@@ -42,7 +42,7 @@ fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string())
 }
 
-/// An error in words, with the next step where there is one.
+/// Converts an error to one with a readable message, with the next step if there is one.
 fn plain(error: KubeconfigError, name: &str) -> Error {
     const NEXT: &str = "start a control plane with coracle up, or name a file with --kubeconfig";
     match error {

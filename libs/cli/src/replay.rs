@@ -141,7 +141,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// The time at which a request is sent; None for at once.
+    /// Returns the time at which a request is sent; None for at once.
     fn due(&mut self, time: Timestamp, now: Instant) -> Option<Instant> {
         let speed = self.speed?;
         let (first, began) = *self.began.get_or_insert((time, now));

@@ -255,7 +255,8 @@ impl Drop for OwnFile {
     }
 }
 
-/// The exit code of the command; 128 and the signal's number if a signal ended it, as in a shell.
+/// Returns the exit code of the command; 128 and the signal's number if a signal ended it, as in a
+/// shell.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);

@@ -27,7 +27,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
 }
 
-/// The pending timers: the second at which each is due, its name and its key.
+/// Returns the pending timers: the second at which each is due, its name and its key.
 fn pending(clock: &Clock) -> Vec<(i64, &'static str, String)> {
     let pending = clock.timers().pending().into_iter();
     pending.map(|pending| (pending.due.as_second(), pending.timer.name, pending.key)).collect()

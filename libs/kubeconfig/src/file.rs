@@ -155,7 +155,7 @@ pub fn check_absent(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The document of a file and the file's attributes; null and None if there is no file.
+/// Reads the document of a file and the file's attributes; null and None if there is no file.
 fn existing(path: &Path, target: &Path) -> Result<(Value, Option<Metadata>), Error> {
     let refuse = refusal(path);
     let (document, metadata) = match read(target).map_err(io_error(path))? {
@@ -168,7 +168,7 @@ fn existing(path: &Path, target: &Path) -> Result<(Value, Option<Metadata>), Err
     Ok((document, Some(metadata)))
 }
 
-/// The error of a document that is not changed.
+/// Returns the error for a document that is not changed.
 fn refusal(path: &Path) -> impl Fn(String) -> Error {
     |reason| Error::Unmergeable { path: path.to_owned(), reason }
 }
@@ -201,7 +201,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     |source| Error::Io { path, source }
 }
 
-/// The file that a chain of links ends in, whether it exists or not.
+/// Returns the file that a chain of links ends in, whether it exists or not.
 fn target(path: &Path) -> io::Result<PathBuf> {
     // The kernel refuses links that others have left in a shared directory; the steps below would not.
     match fs::metadata(path) {
@@ -222,7 +222,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links"))
 }
 
-/// The content and the attributes of a file, if there is one.
+/// Reads the content and the attributes of a file, if there is one.
 fn read(path: &Path) -> io::Result<Option<(Vec<u8>, Metadata)>> {
     let file = match open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

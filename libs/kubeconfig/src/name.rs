@@ -16,7 +16,7 @@ pub struct Name(String);
 pub struct InvalidName;
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

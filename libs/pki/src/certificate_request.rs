@@ -62,7 +62,7 @@ impl CertificateRequest {
     }
 }
 
-/// The alternative names among the extensions that are asked for, none of which may be there twice.
+/// Returns the requested alternative names among the extensions. A duplicate extension is an error.
 ///
 /// Source: `parseCSRExtensions` of Go's `crypto/x509`.
 fn alternative_names(request: &X509CertificationRequest<'_>) -> Result<AlternativeNames, Error> {

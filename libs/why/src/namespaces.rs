@@ -14,7 +14,7 @@ const MAX_KINDS: usize = 5;
 /// The objects of each kind that are explained.
 const MAX_OBJECTS: usize = 3;
 
-/// The finalizer `kubernetes` of a namespace: the objects that are left in it.
+/// Explains the finalizer `kubernetes` of a namespace: the objects that are left in it.
 pub fn content(ctx: &Context, target: Target) -> Wait {
     let mut counts: Vec<String> = Vec::new();
     let mut finalizers: BTreeMap<String, i64> = BTreeMap::new();

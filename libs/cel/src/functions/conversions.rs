@@ -44,7 +44,7 @@ pub const TABLE: &[Line] = &[
     ),
 ];
 
-/// The result for a value that is not convertible.
+/// Returns the error for a value that is not convertible.
 fn inconvertible<'a>(args: &[Value<'a>], to: &str) -> Result<Value<'a>> {
     match args {
         [Value::String(_)] => error(format!("type conversion error from 'string' to '{to}'")),

@@ -124,7 +124,7 @@ const UINT: &str = "unsigned integer overflow";
 const DURATION: &str = INT;
 const TIMESTAMP: &str = "timestamp overflow";
 
-/// `_+_`.
+/// Evaluates `_+_`.
 pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int, INT),

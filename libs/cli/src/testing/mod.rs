@@ -29,7 +29,7 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    /// The endpoints of the control plane that a kubeconfig names; None for kubectl's.
+    /// Returns the endpoints of the control plane that a kubeconfig names; None for kubectl's.
     ///
     /// - `read_timeout`: the time for which the server may send nothing
     ///
