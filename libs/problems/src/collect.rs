@@ -105,7 +105,7 @@ async fn read(client: &Client, resources: Vec<Resource>, findings: &mut Findings
     }
 }
 
-/// Has the server explain the first objects, if it is a Coracle.
+/// Asks the server to explain the first objects, if it is a Coracle.
 async fn explain(client: &Client, findings: &mut Findings) {
     for query in findings.queries() {
         let Ok(explanation) = get(client, &format!("{WHY}?{query}"), JSON).await else { return };

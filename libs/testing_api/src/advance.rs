@@ -104,7 +104,7 @@ impl Fired {
         }
     }
 
-    /// The names of those that fired most.
+    /// Formats the names of the timers that fired most.
     fn most(&self) -> String {
         let mut names: Vec<_> = self.by_name.iter().collect();
         names.sort_by_key(|(_, count)| std::cmp::Reverse(**count));

@@ -135,7 +135,7 @@ impl Moves {
         self.times.get_or_init(|| broadcast::Sender::new(MOST_MOVES)).subscribe()
     }
 
-    /// Has each time recorded.
+    /// Records each time that the clock shows.
     pub(crate) fn record(&self, record: impl Fn(Timestamp) + Send + Sync + 'static) {
         self.observers.lock().push(Box::new(record));
     }
@@ -152,10 +152,10 @@ impl Moves {
 }
 
 impl ClockStatus {
-    /// The number of timers that a query asks for.
+    /// Returns the requested number of timers.
     ///
     /// # Errors
-    /// 400 for what is no number from 0 to 1000.
+    /// 400 unless it is a number from 0 to 1000.
     pub fn limit(query: &Query) -> Result<usize> {
         let Some(text) = query.first("limit") else { return Ok(TIMERS) };
         let limit = text.parse().ok().filter(|limit| *limit <= MOST_TIMERS);
@@ -166,7 +166,7 @@ impl ClockStatus {
 }
 
 impl Testing {
-    /// The state of the clock, with at most `limit` of its next timers.
+    /// Returns the state of the clock, with at most `limit` of its next timers.
     pub fn clock_status(&self, limit: usize) -> ClockStatus {
         let now = self.0.clock.now().to_string();
         ClockStatus { mode: self.mode(), now, next_timers: self.next_timers(limit) }
@@ -184,7 +184,7 @@ impl Testing {
         self.0.clock.timers().next(limit).into_iter().map(NextTimer::from).collect()
     }
 
-    /// The current time, and each time that the clock is moved to.
+    /// Returns the current time, and then each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
         let moves = self.0.moves.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
@@ -252,10 +252,10 @@ impl Testing {
     }
 }
 
-/// A time of a field.
+/// Parses a field as an RFC 3339 time.
 ///
 /// # Errors
-/// 422 for what is none.
+/// 422 if it is invalid.
 pub(crate) fn time(field: &str, text: &str) -> Result<Timestamp> {
     text.parse().map_err(|error| invalid(field, &format!("{text:?} is no time: {error}")))
 }

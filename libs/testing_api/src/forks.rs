@@ -25,10 +25,10 @@ pub trait Forks: Send + Sync {
     /// 409 for a name that a fork has, 429 beyond the limit, 422 for a name that is none.
     fn create(&self, request: ForkRequest) -> BoxFuture<'_, Result<Fork>>;
 
-    /// The forks of all control planes of the process that have one origin, by name.
+    /// Lists the forks of all control planes of the process that have one origin, by name.
     fn list(&self) -> Vec<Fork>;
 
-    /// The objects of a fork; None if there is none of the name.
+    /// Returns the store of a fork; None if there is no fork of the name.
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>>;
 
     /// Ends a fork; its own forks go on.
@@ -55,10 +55,10 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// The name, which is checked.
+    /// Returns the validated name.
     ///
     /// # Errors
-    /// 422 for one that is no DNS label.
+    /// 422 if it is not a DNS label.
     pub fn checked_name(&self) -> Result<Option<&str>> {
         let Some(name) = self.name.as_deref() else { return Ok(None) };
         if is_label(name) { Ok(Some(name)) } else { Err(not_a_name(name)) }
