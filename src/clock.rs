@@ -15,7 +15,7 @@ use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
 pub struct ClockHandle(pub(crate) Testing);
 
 impl ClockHandle {
-    /// The mode, the time and the next timers, at most `limit`.
+    /// Returns the mode, the time and the next timers, at most `limit`.
     pub fn status(&self, limit: usize) -> ClockStatus {
         self.0.clock_status(limit)
     }
@@ -46,7 +46,7 @@ impl ClockHandle {
         self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> SystemTime {
         self.0.clock().now().into()
     }

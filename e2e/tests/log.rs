@@ -21,7 +21,7 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The entries of a log, oldest first.
+/// Returns the entries of a log, oldest first.
 async fn entries(client: &mut JsonClient, query: &str) -> Result<Vec<Value>> {
     let log = client.get(&format!("{LOG}?{query}")).await?;
     let mut entries = log["entries"].as_array().context("entries")?.clone();

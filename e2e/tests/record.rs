@@ -33,7 +33,7 @@ async fn client(cluster: &Cluster) -> Result<JsonClient> {
     JsonClient::new(&cluster.endpoint().await?).await
 }
 
-/// A directory, and the path of a record in it.
+/// Creates a directory, and returns it with the path of a record in it.
 fn record() -> Result<(tempfile::TempDir, PathBuf)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("trace.coracle");

@@ -146,7 +146,7 @@ impl RandomRun {
         self.finish(scenario).await
     }
 
-    /// A burst of operations, and the checks after it.
+    /// Runs a burst of operations, and the checks after it.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         let (begin, before) = (History::begin(scenario).await?, pods_of(scenario, SET).await?);
         let mut burst = Burst { wanted: vec![self.wanted.clone()], disturbs_pods: false };
@@ -296,7 +296,8 @@ impl RandomRun {
         first.is_some_and(|first| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
     }
 
-    /// If a burst only scaled an ordered set down, the pods were deleted from the highest ordinal down.
+    /// Asserts that the pods were deleted from the highest ordinal down, if a burst only scaled an
+    /// ordered set down.
     fn assert_scaled_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
         let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
         let is_scaled = before.start == after.start && before.replicas > after.replicas;
@@ -453,7 +454,7 @@ async fn set_status(scenario: &Scenario, pod: &str, status: &Value) -> Result<()
     ignore_not_found(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
 }
 
-/// The object may have been deleted meanwhile.
+/// Ignores a 404: the object may have been deleted meanwhile.
 fn ignore_not_found(outcome: kube::Result<()>) -> Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

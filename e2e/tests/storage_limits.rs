@@ -171,7 +171,7 @@ async fn events_expire() -> Result<()> {
     Ok(())
 }
 
-/// All entries below a directory.
+/// Returns all entries below a directory.
 fn tree(path: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![path.to_owned()];
     let mut next = 0;

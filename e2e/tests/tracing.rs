@@ -37,7 +37,7 @@ fn attribute(span: &Span, name: &str) -> Option<Attribute> {
     found.value.clone().and_then(|AnyValue { value }| value)
 }
 
-/// A webhook that allows all; the receiver has the `traceparent` of each call.
+/// Starts a webhook that allows all; the receiver has the `traceparent` of each call.
 async fn allowing_webhook() -> Result<(String, String, mpsc::UnboundedReceiver<String>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let respond = move |request: hyper::Request<hyper::body::Incoming>| {

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
-/// The data directory of a scenario's server.
+/// Returns the data directory of a scenario's server.
 fn data(scenario: &Scenario) -> Result<PathBuf> {
     scenario.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
 }
@@ -218,7 +218,7 @@ async fn volume_operations_are_counted_in_metrics() -> Result<()> {
     until(&format!("all of {wanted:#?}"), metrics, all).await.map(drop)
 }
 
-/// An ephemeral server leaves no files.
+/// Checks that an ephemeral server leaves no files.
 #[tokio::test]
 async fn volumes_of_an_ephemeral_server_are_removed_at_shutdown() -> Result<()> {
     let cluster = cluster().start().await?;

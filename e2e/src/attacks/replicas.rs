@@ -7,7 +7,7 @@ use super::requests::{Attack, HostileRequest, JSON, NAMESPACE, json_body, reques
 use crate::http::Endpoint;
 use crate::workloads::{apps, batch, template};
 
-/// The attacks of a user who may do everything in [`NAMESPACE`].
+/// Returns the attacks of a user who may do everything in [`NAMESPACE`].
 pub fn all(developer: &Endpoint) -> Vec<(&'static str, Attack)> {
     let repeated = |make| -> Attack { Box::pin(requests(developer.clone(), 1, make)) };
     vec![
@@ -28,7 +28,8 @@ fn scale(collection: &str, name: &str, replicas: i32) -> HostileRequest {
     ("PATCH", format!("{collection}/{name}/scale"), "application/merge-patch+json", scale)
 }
 
-/// A template of pods of which a simulated node takes 32. Without a request it would take 1,500, as of anybody.
+/// Builds a template of pods of which a simulated node takes 32. Without a request a node would
+/// take 1,500.
 fn large_pods(app: &str) -> Value {
     let mut template = template(app, json!({}));
     template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
