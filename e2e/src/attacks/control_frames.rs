@@ -24,7 +24,7 @@ pub async fn websocket_pings(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Frames over HTTP/2, for which no credentials are needed.
+/// Sends HTTP/2 frames, for which no credentials are needed.
 pub async fn http2_frames(endpoint: Endpoint, connections: usize, frame: &[u8]) {
     repeat_concurrently(connections, || async {
         let mut stream = http2_connection(&endpoint).await?;

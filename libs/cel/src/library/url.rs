@@ -67,7 +67,7 @@ impl Url {
         })
     }
 
-    /// The host without its port and brackets.
+    /// Returns the host without its port and brackets.
     pub fn hostname(&self) -> String {
         if let Some((address, _)) = self.host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             return address.to_owned();
