@@ -41,7 +41,7 @@ impl ClockHandle {
     /// Moves the clock to a time, as RFC 3339, that is not earlier than its own.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance); the time is none, or earlier.
+    /// The errors of [`advance`](Self::advance); the time is invalid, or earlier.
     pub async fn set(&self, to: &str) -> Result<ClockMoved, Error> {
         self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
     }

@@ -373,7 +373,7 @@ async fn a_hostile_state_is_refused_and_no_other_process_is_meant() -> Result<()
     let down = home.run(&["down"], 0).await?;
     assert!(down.starts_with("coracle is not running\nits context is removed from "), "{down}");
     assert!(other.try_wait()?.is_none(), "the other program runs");
-    // Whatever is left is in the way of no start.
+    // Leftover files do not prevent a start.
     for content in ["garbage", "{}"] {
         fs::write(&file, content)?;
         assert!(home.up(&["--ephemeral"]).await?.starts_with("coracle is running\n"));

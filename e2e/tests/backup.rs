@@ -107,7 +107,7 @@ async fn a_backup_is_restored_above_its_revisions() -> Result<()> {
     assert!(report.contains(" objects at revision "), "{report}");
     assert_eq!(fs::metadata(directory.join("saved"))?.permissions().mode() & 0o777, 0o600);
     assert_eq!(names(directory)?, ["data", "saved"]);
-    // What happens after the backup is not in it.
+    // Changes after the backup are not in it.
     client.create(CONFIG_MAPS, json!({"metadata": {"name": "later"}})).await?;
     let before = client.get(CONFIG_MAPS).await?;
     fail(directory, &["check", "data"], "in use").await?;

@@ -319,7 +319,7 @@ async fn a_server_on_the_same_port_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
+async fn help_is_shown_without_arguments() -> Result<()> {
     let directory = TempDir::new()?;
     let asked = run(directory.path(), &["help"]).await?;
     let nothing = run(directory.path(), &[]).await?;

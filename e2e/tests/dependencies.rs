@@ -1,4 +1,4 @@
-//! The dependencies come from crates.io, under the licences of `deny.toml`: what `cargo deny check licenses sources` checks,
+//! The dependencies come from crates.io, under the licenses of `deny.toml`: what `cargo deny check licenses sources` checks,
 //! where it is not installed. Of other platforms' dependencies only cargo-deny knows.
 
 // Clippy's leave for tests does not reach their helper functions.

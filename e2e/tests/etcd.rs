@@ -38,7 +38,7 @@ impl Shared {
     async fn start(members: usize) -> Result<Option<Shared>> {
         let Some(etcd) = start_or_skip(members)? else { return Ok(None) };
         let keys = TempDir::new()?;
-        // Whoever starts first makes the keys.
+        // The first server creates the keys.
         let first = cluster().data_dir(keys.path()).flag("--controllers", "").start().await?;
         ensure!(first.stop().await?.success(), "no clean stop");
         Ok(Some(Shared { etcd, keys }))
@@ -165,7 +165,7 @@ async fn nothing_is_allocated_twice() -> Result<()> {
     let ports: BTreeSet<_> =
         all("/spec/ports/0/nodePort").into_iter().chain(all("/spec/ports/1/nodePort")).collect();
     assert_eq!(ports.len(), 4 * EACH);
-    // What is returned can be taken again.
+    // A released port can be allocated again.
     let port = services[0]["spec"]["ports"][0]["nodePort"].clone();
     json(&two).await?.delete(&format!("{SERVICES}/s0")).await?;
     let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});

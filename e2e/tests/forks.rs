@@ -27,7 +27,7 @@ fn config_map(name: &str) -> Result<ConfigMap> {
 /// Starts a control plane with a Deployment whose pods run, and a ConfigMap.
 async fn template() -> Result<ControlPlane> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
-    // What controllers make in each namespace comes before what the tests make.
+    // The controllers create the objects of each namespace before the tests create theirs.
     control_plane.settle().await?;
     let client = control_plane.client();
     let maps = Api::<ConfigMap>::default_namespaced(client.clone());
@@ -74,12 +74,12 @@ async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_begins_with_all_of_its_parent_and_goes_its_own_way() -> Result<()> {
+async fn a_fork_begins_with_its_parents_objects_and_changes_independently() -> Result<()> {
     let parent = template().await?;
     let before = versions(&parent).await?;
     let fork = parent.fork().await?;
     ensure!(versions(&fork).await? == before, "the same objects at the same versions");
-    // What is at rest in the parent is at rest in the fork.
+    // A fork of a settled parent is settled.
     fork.settle().await?;
     ensure!(versions(&fork).await? == before, "nothing is written");
 
@@ -184,7 +184,7 @@ async fn definitions_cross() -> Result<()> {
 
 /// Checks that a fork starts with the time of its parent, and has a clock of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_go_separate_ways() -> Result<()> {
+async fn a_fork_has_its_own_clock() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().clock(ClockMode::Manual).start().await?;
     parent.settle().await?;
     parent.clock().advance(std::time::Duration::from_secs(3600)).await?;

@@ -179,7 +179,7 @@ async fn what_names_the_server_leads_to_the_fork() -> Result<()> {
     let mut client = JsonClient::new(&Endpoint::new(&a)?).await?;
     let secret = json!({"metadata": {"name": "s"}});
     let (status, body) = client.send("POST", "/api/v1/namespaces/default/secrets", Some(secret)).await?;
-    // As upstream says it of an answer that is no review; what is not reached or not trusted has another text.
+    // Upstream's text for a response that is not a review; other failures have other texts.
     let is_answered =
         body["message"].as_str().is_some_and(|text| text.ends_with("failed to call webhook: unknown"));
     ensure!(status == 500 && is_answered, "{status} {body}");

@@ -286,7 +286,8 @@ async fn until_deletion_failed(scenario: &Scenario, volume: &str) -> Result<Pers
     const FAILED: (&str, &str) = ("VolumeFailedDelete", "Not a directory");
     let phase = scenario.driver.phase_after_failure();
     match phase {
-        // What sets the phase records the event once, after that; the others record one each time they try.
+        // A driver that sets the phase records the event once, after that; the others record one
+        // per attempt.
         "Failed" => {
             scenario.until(volume, |volume: &PersistentVolume| volume_phase(volume) == phase).await?;
             scenario.until_event_once(volume, FAILED.0, FAILED.1).await?;

@@ -148,7 +148,7 @@ async fn deadlines_lifetimes_and_grace_periods_follow_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn it_goes_to_the_next_timers_and_runs_on() -> Result<()> {
+async fn the_clock_advances_to_the_next_timers_and_runs() -> Result<()> {
     let (cluster, mut client) = manual().await?;
     let now = |status: &Value| status["now"].as_str().unwrap_or_default().to_owned();
     let before = client.get(CLOCK).await?;

@@ -151,7 +151,7 @@ async fn commands_answer_by_annotations_and_by_what_they_say() -> Result<()> {
         let got = scenario.exec("db", command).await.with_context(|| format!("{command:?}"))?;
         assert_eq!((got.0.as_str(), got.1.as_str(), got.2), want, "{command:?}");
     }
-    // What nobody can know is not found, and says what would help.
+    // An unknown command is not found, and the message names a remedy.
     let path = |query: &str| format!("{PODS}/db/exec?{query}");
     let (stdout, stderr, code) = scenario.exec("db", &["ls"]).await?;
     ensure!(stdout.is_empty() && code == 127 && stderr.contains("sim.coracle.dev/exec"), "{stderr}");

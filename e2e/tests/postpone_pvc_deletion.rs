@@ -23,7 +23,7 @@ scenario! {
     a_running_pod_keeps_its_claim_and_data,
     a_static_volume_in_use_is_kept_for_its_pod,
     a_retained_volume_keeps_its_data,
-    // Which pods keep a claim: "if all pods referencing the claim are not yet bound to a node or
+    // The pods that keep a claim: "if all pods referencing the claim are not yet bound to a node or
     // are terminated".
     a_claim_is_kept_until_the_last_of_two_pods_is_deleted,
     all_claims_of_a_pod_are_deleted_after_it,

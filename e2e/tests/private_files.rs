@@ -41,7 +41,7 @@ impl Sandbox {
         let root = TempDir::new()?;
         for directory in ["tmp", "home", "theirs"] {
             fs::create_dir(root.path().join(directory))?;
-            // What a user made keeps its mode.
+            // A user's directory keeps its mode.
             fs::set_permissions(root.path().join(directory), fs::Permissions::from_mode(0o755))?;
         }
         fs::write(root.path().join("theirs/policy.yaml"), POLICY)?;

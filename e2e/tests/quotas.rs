@@ -15,7 +15,7 @@ const FORBIDDEN: u16 = 403;
 async fn start() -> Result<(Cluster, JsonClient)> {
     let cluster = cluster().flag("--nodes", "0").start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-    // What is created in every namespace does not come in between.
+    // Waits until the objects that every namespace gets exist.
     client.until_items(&core("serviceaccounts"), 1).await?;
     client.until_items(&core("configmaps"), 1).await?;
     Ok((cluster, client))
@@ -243,7 +243,8 @@ async fn a_quota_is_changed_listed_and_deleted() -> Result<()> {
     client.patch(&quota("q"), json!({"spec": {"hard": {"cpu": "2", "memory": "1Gi"}}})).await?;
     let is_followed = |quota: &Value| quota["status"]["hard"] == json!({"cpu": "2", "memory": "1Gi"});
     client.until(&quota("q"), is_followed).await?;
-    // What others write into the status stays until the limits change or all quotas are counted again.
+    // Other clients' writes to the status stay until the limits change or all quotas are counted
+    // again.
     let wrong = json!({"status": {"hard": {"cpu": "8", "memory": "8Gi"}}});
     let written = client.patch(&format!("{}/status", quota("q")), wrong).await?;
     assert_eq!(

@@ -62,7 +62,7 @@ async fn record_scale_down(path: &Path, end: Termination) -> Result<u64> {
     client.until_deleted(&format!("{PODS}/web-1")).await?;
     cluster.settle().await?;
     if end == Termination::Crash {
-        // What is older than the interval of the recorder is in the file.
+        // Entries older than the recorder's interval are in the file.
         let written = async {
             loop {
                 if has_deletion(path)? {

@@ -157,7 +157,7 @@ async fn unready_pods_and_cheap_ones_are_deleted_first() -> Result<()> {
         client.until(&path, |set| set["status"]["readyReplicas"] == 4).await?;
         let all = client.list(&pods(DEFAULT)).await?;
         let of_name = |i: usize| format!("{}/{}", pods(DEFAULT), name(&all[i]));
-        // What is seen last is waited for.
+        // Waits for the change that is observed last.
         let cheap =
             json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}});
         client.patch(&of_name(2), cheap).await?;

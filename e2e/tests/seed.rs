@@ -45,7 +45,7 @@ async fn outcomes() -> Result<Vec<Vec<(String, Value)>>> {
     let (_cluster, mut client) = seeded("7").await?;
     let (mut random, mut outcomes) = (Rng(11), Vec::new());
     for round in 0..50 {
-        // What a client writes while controllers work comes before or after that by chance.
+        // The order of a client's writes and concurrent ones of controllers is random.
         write_some(&mut client, &mut random, round, settle).await?;
         client.call("POST", CLOCK, Some(json!({"advance": "45s"}))).await?;
         if round % 10 == 9 {

@@ -109,7 +109,7 @@ async fn the_page_is_for_administrators_and_for_browsers_with_a_link() -> Result
         (PICTURE, vec![with_cookie, ("sec-fetch-site", Some("same-site"))], 403),
         (PICTURE, vec![with_cookie, ("sec-fetch-site", Some("same-origin"))], 200),
         (PICTURE, vec![with_cookie, ("host", Some("rebound.example"))], 403),
-        // A bearer token that is none does not become a cookie's user.
+        // An invalid bearer token does not become a cookie's user.
         (PICTURE, vec![with_cookie, ("authorization", Some("Bearer x"))], 401),
     ] {
         let response = get(&mut browser, path, &headers).await?;

@@ -165,7 +165,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_volume_for_one_node_goes_to_no_other_before_it_is_free() -> Result<()> {
+async fn a_single_node_volume_is_attached_elsewhere_only_after_its_release() -> Result<()> {
     let mut scenario = Scenario::with_nodes(Driver::Csi, 2).await?;
     scenario.create_bound("data", "delete").await?;
     for (name, node) in [("first", "node-0"), ("second", "node-1")] {

@@ -1,4 +1,4 @@
-//! daemonset-controller: a pod on each node that a set is for.
+//! daemonset-controller: keeps a pod on each node that a set selects.
 //!
 //! A set is reconciled when it, one of its pods or one of its revisions changes, when a node comes or changes its labels or taints
 //! such that the set should have a pod there or not, and when a pod has been ready for long enough:

@@ -38,18 +38,18 @@ pub(super) fn rollback_to(deployment: &Deployment) -> Option<i64> {
     annotation(&deployment.metadata, ROLLBACK_TO)?.parse().ok()
 }
 
-/// The outcome of a request to go back.
+/// The outcome of a rollback request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Rollback {
     /// The Deployment with the template and the annotations of the ReplicaSet, and the revision.
     To(Box<Deployment>, i64),
     /// The revision has the template that the Deployment has.
     Unchanged,
-    /// The reason and the message of the event.
+    /// No such revision; the message of the event.
     NotFound(&'static str),
 }
 
-/// Finds the revision to go back to. The request is still in the Deployment.
+/// Finds the revision to roll back to. The request is still in the Deployment.
 pub(super) fn rollback(deployment: &Deployment, revision: i64, sets: &ReplicaSets) -> Rollback {
     let revision_of = |set: &Arc<ReplicaSet>| annotations::revision(&set.metadata);
     let mut revision = revision;

@@ -1,4 +1,4 @@
-//! deployment-controller: ReplicaSets of a template and its predecessors, and the way from one to the next.
+//! deployment-controller: rolls out the template of each Deployment by scaling its ReplicaSets.
 //!
 //! A Deployment is reconciled when it or one of its ReplicaSets changes, when a ReplicaSet without a controller appears that it
 //! selects, and, with the strategy Recreate, when the last of its pods is deleted:
@@ -97,7 +97,7 @@ impl Controller for DeploymentController {
         if spec.selector == LabelSelector::default() {
             return executor.refuse_to_select_all().await;
         }
-        // What cannot be read will not be readable the next time.
+        // An invalid selector cannot become valid without a change, so this is no reason to retry.
         let Ok(selector) = Selector::try_from(spec.selector.clone()) else { return Ok(Action::AwaitChange) };
         let sets = self.claim_replica_sets(&deployment, &selector, ctx).await?;
         let sets = ReplicaSets::of(spec, sets);
@@ -149,7 +149,7 @@ impl DeploymentController {
             Step::Resize(resizes) => {
                 let is_growing = resizes.iter().any(|resize| resize.to > replica_sets::replicas(&resize.set));
                 let resized = executor.resize(&resizes).await;
-                // What cannot be scaled down now is planned again after the next change.
+                // A failed scale down is planned again after the next change.
                 if is_growing {
                     resized?
                 } else {

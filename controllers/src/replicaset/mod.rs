@@ -1,4 +1,4 @@
-//! replicaset-controller: a number of pods of a template.
+//! replicaset-controller: keeps the desired number of pods of each ReplicaSet running.
 //!
 //! A ReplicaSet is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, and when
 //! a pod has been ready for long enough:
@@ -91,7 +91,7 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(owner) = self.owners.get(name) else { return Ok(Action::AwaitChange) };
-        // What cannot be read will not be readable the next time.
+        // An invalid selector cannot become valid without a change, so this is no reason to retry.
         let Some(selector) = selector(owner.as_ref()) else { return Ok(Action::AwaitChange) };
         let candidates = controller_ref::candidates(owner.meta(), &self.pods);
         let is_terminating = |pod: &Pod| {

@@ -68,7 +68,7 @@ impl Controller for RootCaCertificatePublisher {
                 }
             })
             .on(&self.published, |change, queue| {
-                // Those that were there before come with their namespaces.
+                // ConfigMaps that existed before are enqueued with their namespaces.
                 if change.old.is_some() {
                     change.name().filter(|n| n.name == NAME).into_iter().for_each(|n| queue.add(n.namespace));
                 }

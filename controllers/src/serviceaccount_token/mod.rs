@@ -135,7 +135,7 @@ impl TokenController {
         else {
             return Ok(());
         };
-        // Who wrote or deleted it meanwhile brings it here again.
+        // A conflicting write or delete enqueues the key again.
         ignore_conflict(ignore_not_found(secrets.replace(&filled).await))?;
         Ok(())
     }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_goes_from_the_top_down() {
+    fn an_update_replaces_the_highest_ordinal_first() {
         let rolling = |rest: Value| json!({"type": "RollingUpdate", "rollingUpdate": rest});
         for (case, strategy, replicas, free, want) in [
             ("the highest first", rolling(json!({})), "ooo", None, "2"),

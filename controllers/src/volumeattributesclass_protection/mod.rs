@@ -1,4 +1,6 @@
-//! volumeattributesclass-protection-controller: a VolumeAttributesClass that a claim or a volume uses is not deleted.
+//! volumeattributesclass-protection-controller: keeps a finalizer on each VolumeAttributesClass
+//! that
+//! a claim or a volume uses.
 //!
 //! A class is reconciled when it changes, and when a claim or a volume names it no longer:
 //! 1. one that is not terminating gets the finalizer `kubernetes.io/vac-protection`;

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_on_crowded_nodes_go_first() {
+    fn pods_on_crowded_nodes_are_deleted_first() {
         let on = |name, node: &str| pod(name, json!({"/spec/nodeName": node}));
         let own = vec![on("a", "empty"), on("b", "crowded")];
         let ended = pod("z", json!({"/spec/nodeName": "empty", "/status/phase": "Failed"}));

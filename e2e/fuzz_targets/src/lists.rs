@@ -27,7 +27,7 @@ pub fn list_options(data: &[u8]) -> bool {
     let query = Query::parse(&query);
     let Ok(mut options) = ListOptions::parse(&query, false) else { return false };
     let registry = server().registry();
-    // What is to come would be waited for.
+    // A request for a future revision would wait.
     let token = URL_SAFE_NO_PAD.decode(&options.continue_token).unwrap_or_default();
     let token: Value = serde_json::from_slice(&token).unwrap_or_default();
     let asked = parse_revision(&options.resource_version).unwrap_or(0);

@@ -111,7 +111,7 @@ pub fn request(data: &[u8]) -> bool {
     let Ok(request) = request.body(body) else { return false };
     let (is_write, info) =
         (!matches!(method, "GET" | "HEAD"), RequestInfo::parse(request.method(), path, &options));
-    // What it has not said yet may never come.
+    // A watch may never send another event.
     let is_watch = matches!(info, RequestInfo::Resource(info) if info.verb == Verb::Watch);
     let server = server();
     let before = server.registry().store.revision();

@@ -164,7 +164,7 @@ fn properties_hold_for_seeds_and_mutations() {
     for target in TARGETS.into_iter().filter(|target| only.as_deref().is_none_or(|only| only == target.name))
     {
         let seeds = corpus(target.name);
-        // What is made once is no input's.
+        // Work that is done once does not count for an input.
         (target.run)(b"");
         let mut valid = 0;
         for (path, data) in &seeds {

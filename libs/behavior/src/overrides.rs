@@ -73,7 +73,7 @@ pub fn count(text: &str) -> Result<u32, &'static str> {
 /// Checks an amount of CPU or memory.
 ///
 /// # Errors
-/// It is none, or negative.
+/// The text is invalid, or the number is negative.
 pub fn amount(text: &str) -> Result<(), &'static str> {
     let amount = text.parse::<coracle_quantity::Quantity>().ok();
     amount.filter(|amount| !amount.is_negative()).map(drop).ok_or("not an amount such as 250m or 64Mi")

@@ -116,7 +116,7 @@ impl<'e> Checker<'e> {
                 None => self.issue(at, format!("unexpected failed resolution of '{name}'")),
             },
             Type::Param(_) => {
-                // Whatever it is, it has fields, so it is known at runtime only.
+                // A value with fields of an undetermined type is known at runtime only.
                 self.known.assign(&Type::Dyn, target);
                 Type::Dyn
             }

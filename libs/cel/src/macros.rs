@@ -11,7 +11,7 @@ use crate::expr_factory::{ExprFactory, ParseAborted};
 pub enum Expansion {
     /// The expression that it stands for.
     Expanded(Expr),
-    /// It was none; here are its parts.
+    /// The call is not a macro; these are its parts.
     None {
         /// The receiver.
         target: Option<Expr>,

@@ -115,7 +115,7 @@ fn expressions_have_the_values_of_the_language() {
         ("double(object.s)", "error: type conversion error from 'string' to 'double'"),
         // Keywords are names of fields.
         ("has(object.namespace) || has(object.if)", "false"),
-        // What has no fields.
+        // A value without fields.
         ("has(object.nothing.x)", "false"),
         ("object.nothing.?x.hasValue()", "false"),
         ("object.n.x", "error: no such key: x"),

@@ -20,7 +20,7 @@ pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Clie
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| plain(error, &name))?;
     config.read_timeout = Some(read_timeout);
-    // What a server refuses is said at once.
+    // A refusal of the server is reported at once.
     config.default_retry = false;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((Client::try_from(config).context(name)?, url))
@@ -29,7 +29,7 @@ pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Clie
 /// Reads a kubeconfig; None for kubectl's. Paths in it are absolute.
 ///
 /// # Errors
-/// There is no such file, or it is no kubeconfig.
+/// The file does not exist, or is not a kubeconfig.
 pub fn read(file: Option<&Path>) -> Result<Kubeconfig> {
     let kubeconfig = match file {
         Some(file) => Kubeconfig::read_from(file),

@@ -36,7 +36,7 @@ struct Outcome {
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// The file is no sound record, or the control plane cannot be reached.
+/// The file is not an intact record, or the control plane cannot be reached.
 #[expect(clippy::disallowed_methods, reason = "the pauses are of the machine's time")]
 pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()> {
     let record = Record::open(&flags.record, Limits::default())?;

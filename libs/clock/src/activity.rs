@@ -72,7 +72,8 @@ impl Activity {
 
     /// Returns `true` if no work is in progress and no key waits for a turn.
     pub fn is_idle(&self) -> bool {
-        // What has begun is read last: it is never less than what has ended, so that both were equal at all moments between.
+        // The number of begun works is read last: it is never less than that of ended ones, so that
+        // both were equal at all moments between.
         let [own, requests] = self.0.counts.each_ref().map(|count| count.ended.load(Ordering::SeqCst));
         !self.0.turns.are_wanted()
             && self.0.count(Kind::Own).begun.load(Ordering::SeqCst) == own

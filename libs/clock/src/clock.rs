@@ -281,7 +281,7 @@ impl MockClock {
         if let Time::Advanced(advanced) = &self.0.0.time {
             advanced.change(to);
         }
-        // What another change makes due by now is due as well.
+        // Timers that a concurrent change made due fire as well.
         self.0.fire(|_| true);
     }
 }

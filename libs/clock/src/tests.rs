@@ -165,7 +165,7 @@ async fn pauses_are_work() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_end_of_all_work_is_notified() {
+async fn the_end_of_all_work_notifies_waiters() {
     let activity = Activity::default();
     let _observation = activity.observe();
     let (first, second) = (activity.begin(), activity.begin());

@@ -101,7 +101,7 @@ impl Family {
         self.places.clone().try_acquire_owned().map_err(|_| error::Error::Forks(self.most))
     }
 
-    /// Finds the fork that a path leads to below the address of the member that is no fork.
+    /// Finds the fork that a path leads to below the address of the original control plane.
     pub fn below(self: &Arc<Family>) -> FindBelow {
         let family = self.clone();
         Arc::new(move |path| {

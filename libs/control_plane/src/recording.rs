@@ -82,7 +82,7 @@ impl Recording {
         Recording { shared: self.shared.clone(), fork, clock: clock.clone() }
     }
 
-    /// Records the events of a store from now on, and the objects that it has if this is no fork.
+    /// Records the events of a store from now on, and its current objects if this is not a fork.
     ///
     /// # Errors
     /// The store is closed, or its log has failed.

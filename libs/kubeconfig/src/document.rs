@@ -74,7 +74,8 @@ pub(crate) struct Merged {
 /// program wrote them, except that the context keeps what a user added to it, such as a namespace.
 ///
 /// # Errors
-/// The fault of a document that is no kubeconfig, or has entries of that name that another program wrote.
+/// The error for a document that is not a kubeconfig, or has entries of that name by another
+/// program.
 pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Merged, String> {
     let mut root = match document {
         Value::Null => Map::new(),

@@ -150,7 +150,7 @@ pub fn check(path: &Path, name: &Name) -> Result<(), Error> {
 pub fn check_absent(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(_) => Err(Error::Exists { path: path.to_owned() }),
-        // Whatever else is wrong with it is found when it is written.
+        // The write reports all other errors.
         Err(_) => Ok(()),
     }
 }
@@ -212,7 +212,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
-            // It is no link, or there is none.
+            // It is not a link, or does not exist.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
                 return Ok(path);
             }
@@ -312,7 +312,7 @@ fn is_left(lock: &Path) -> bool {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Whoever comes next names a file that is left.
+        // The next process reports a leftover file.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -435,7 +435,7 @@ users:
     }
 
     #[test]
-    fn the_lock_of_kubectl_is_honoured() {
+    fn the_lock_of_kubectl_is_honored() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
         fs::write(&file, PROD).unwrap();
@@ -478,7 +478,7 @@ users:
         assert!(!remove(&file, &name()).unwrap(), "never merged");
         assert_eq!(fs::read_to_string(&file).unwrap(), PROD, "comments and style");
         merge(&file, &name(), &ACCESS).unwrap();
-        // The lock is honoured, under both names.
+        // The lock is honored, under both names.
         for lock in ["link.lock", "theirs/config.lock"] {
             fs::write(path(lock), "").unwrap();
             let before = fs::read(&file).unwrap();

@@ -28,7 +28,7 @@ pub struct Pattern {
     compiled: OnceLock<Option<Regex>>,
 }
 
-/// The reason that a text is no pattern, in the words of Go.
+/// The error for an invalid pattern, with Go's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Perl's syntax that has no meaning here, as look-ahead.
@@ -61,7 +61,7 @@ pub enum PatternError {
     /// The compiled expression has no place.
     #[error("error parsing regexp: expression too large")]
     TooLarge,
-    /// Whatever else is wrong.
+    /// Any other error.
     #[error("error parsing regexp: invalid expression: `{0}`")]
     Other(String),
 }

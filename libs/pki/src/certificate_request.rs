@@ -33,7 +33,7 @@ impl CertificateRequest {
     /// skipped.
     ///
     /// # Errors
-    /// The first block is no request, or it is malformed.
+    /// The first block is not a request, or it is malformed.
     pub fn parse(document: &[u8]) -> Result<CertificateRequest, Error> {
         match pem::decode(document) {
             Some((block, _)) if block.label == LABEL => CertificateRequest::from_der(block.contents),

@@ -105,7 +105,7 @@ impl Queue {
         let size = entry.size();
         let mut state = self.state.lock();
         if state.is_closed {
-            // What happens after the end is not a part of the record.
+            // Entries after the end are not a part of the record.
             state.dropped += u64::from(!state.is_finished);
             return;
         }
@@ -116,7 +116,7 @@ impl Queue {
             self.wait_for_space(&mut state, size);
         }
         if state.is_closed {
-            // What happens after the end is not a part of the record.
+            // Entries after the end are not a part of the record.
             state.dropped += u64::from(!state.is_finished);
             return;
         }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
-/// A text that is no seed.
+/// The error for an invalid seed.
 #[derive(Debug, thiserror::Error)]
 #[error("it must be a number from 0 to {}", Seed::MAX.0)]
 pub struct InvalidSeed;

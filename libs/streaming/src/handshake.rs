@@ -171,7 +171,7 @@ const fn websocket_protocols(purpose: Purpose) -> &'static [Protocol] {
             ("v4.base64.channel.k8s.io", BASE64, Version::V4),
             ("channel.k8s.io", BINARY, Version::V1),
             ("base64.channel.k8s.io", BASE64, Version::V1),
-            // What a client speaks that offers nothing.
+            // The protocol of a client that offers none.
             ("", BINARY, Version::V1),
         ],
         Purpose::PortForward => &[

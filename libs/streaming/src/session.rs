@@ -61,7 +61,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Puts bytes into the queue of a stream. A handler that reads no more is no error.
+    /// Puts bytes into the queue of a stream. A handler that stopped reading is not an error.
     ///
     /// # Errors
     /// The handler has not read for a long time, so that nothing else of the client can be read either.
@@ -236,7 +236,7 @@ pub(crate) async fn run<R, W, H>(
         () = &mut handled => true,
     };
     if !is_handled {
-        // What the client has sent before it left is handled.
+        // Frames that the client sent before it disconnected are handled.
         let handled = async {
             tokio::select! {
                 () = handled => {}
@@ -252,7 +252,8 @@ pub(crate) async fn run<R, W, H>(
         written = within(FLUSH_TIMEOUT, write) => written.is_some(),
     };
     if is_written {
-        // What a peer still sends is read: closing a socket with unread data discards what is on its way to the peer.
+        // Further data of the peer is read: closing a socket with unread data discards data on its
+        // way to the peer.
         within(CLOSE_TIMEOUT, read).await;
     }
 }

@@ -22,7 +22,7 @@ pub trait Forks: Send + Sync {
     /// Makes a fork, which is ready when this returns.
     ///
     /// # Errors
-    /// 409 for a name that a fork has, 429 beyond the limit, 422 for a name that is none.
+    /// 409 for a name that a fork has, 429 beyond the limit, 422 for an invalid name.
     fn create(&self, request: ForkRequest) -> BoxFuture<'_, Result<Fork>>;
 
     /// Lists the forks of all control planes of the process that have one origin, by name.
@@ -71,7 +71,8 @@ impl ForkRequest {
 pub struct Fork {
     /// The name.
     pub name: String,
-    /// The name of the control plane that it began with: that of another fork, or "" for the one that is no fork.
+    /// The name of the control plane that it began with: that of another fork, or "" for the
+    /// original one.
     pub parent: String,
     /// The URL of its own address.
     pub server: String,

@@ -315,7 +315,7 @@ fn json(value: &impl serde::Serialize) -> Result<Response<Body>> {
 }
 
 fn line(value: &impl serde::Serialize) -> Bytes {
-    // What is written here has no keys that are no text.
+    // The written types have text keys only, so that this cannot fail.
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
     text.into()

@@ -14,7 +14,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Reads the body of a request; an empty one is an empty object.
 ///
 /// # Errors
-/// 403 for what a form of a web page can send, 415 for any other format than JSON, 400 for what is no such object.
+/// 403 for what a form of a web page can send, 415 for any other format than JSON, 400 for an
+/// invalid object.
 pub fn body<T: DeserializeOwned>(request: &PathRequest<'_>) -> Result<T> {
     let media_type = request.parts.headers.get(header::CONTENT_TYPE);
     let media_type = media_type.map_or("", |value| value.to_str().unwrap_or("?"));
@@ -52,7 +53,7 @@ pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> 
 /// Parses an optional field as a duration of up to an hour.
 ///
 /// # Errors
-/// Those of [`duration`].
+/// The errors of [`duration`].
 pub fn duration_or(field: &str, text: Option<&String>, default: Duration) -> Result<Duration> {
     text.map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
 }

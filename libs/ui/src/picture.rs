@@ -17,7 +17,8 @@ const MAX_TEXT: usize = 300;
 /// The owners, the finalizers and the blocking objects of a node.
 const MAX_ITEMS: usize = 20;
 
-/// The resources whose objects are no nodes: there are many of them, they change all the time, and show nothing that
+/// The resources whose objects are not nodes: there are many of them, they change all the time, and
+/// show nothing that
 /// others do not.
 const LEFT_OUT: [&str; 6] = [
     "events",
@@ -162,7 +163,7 @@ impl Picture {
         let survey = Survey::new(objects, now);
         let is_shown = |resource: &&Resource| !LEFT_OUT.contains(&resource.name.as_str());
         let mut resources: Vec<&Resource> = survey.resources().iter().filter(is_shown).collect();
-        // What is read first is read though there may be too much of all others.
+        // The resources that are read first are read even if all others exceed the budget.
         resources.sort_by_key(|resource| rank(resource));
         let lists: Vec<(&Resource, Rc<Vec<Value>>)> =
             resources.into_iter().map(|resource| (resource, survey.list(&resource.name))).collect();

@@ -32,7 +32,7 @@ pub fn content(ctx: &Context, target: Target) -> Wait {
         for finalizer in list.iter().flat_map(|object| texts(&object["metadata"]["finalizers"])).take(1000) {
             *finalizers.entry(crate::text::quoted(finalizer)).or_default() += 1;
         }
-        // Those that are held by something come first.
+        // Objects with finalizers come first.
         let mut held: Vec<_> = list.iter().collect();
         held.sort_by_key(|object| texts(&object["metadata"]["finalizers"]).next().is_none());
         for object in held.into_iter().take(MAX_OBJECTS) {

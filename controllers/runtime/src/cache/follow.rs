@@ -414,7 +414,7 @@ mod tests {
     /// one watch after another, with events or without.
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "the time of the test is paused")]
-    async fn a_watch_that_ends_goes_on() {
+    async fn a_watch_that_ends_continues() {
         let quiet = |count: usize| vec![(200, Vec::new()); count];
         let busy = |count: usize| {
             (0..count).map(|index| (200, vec![line("MODIFIED", "a", 9 + index as u64)])).collect::<Answers>()

@@ -167,7 +167,7 @@ async fn waits_after_delete(code: u16, message: &str, params: &DeleteParams) -> 
 }
 
 #[tokio::test]
-async fn what_a_delete_finds_gone_is_waited_for() {
+async fn a_delete_waits_until_the_cache_observes_the_deletion() {
     let revision = Preconditions { uid: Some("u".to_owned()), resource_version: Some("1".to_owned()) };
     let uid = "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (u) does not match the UID in record (v). The object might have been deleted and then recreated";
     let this = || uid_precondition(&object(1));

@@ -86,7 +86,7 @@ pub(super) fn with_progress(
     let old = deployment.status.clone().unwrap_or_default();
     match progress_deadline(deployment) {
         None => remove(&mut status, PROGRESSING),
-        // What was completed once is not watched any more.
+        // A completed rollout has no progress deadline.
         Some(_)
             if status.replicas == status.updated_replicas
                 && reason(&old, PROGRESSING) == Some(NEW_REPLICA_SET_AVAILABLE) => {}

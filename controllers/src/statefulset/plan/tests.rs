@@ -128,7 +128,7 @@ fn check(spec: &Value, cases: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn ordered_sets_go_one_by_one() {
+fn ordered_sets_are_scaled_one_by_one() {
     check(
         &json!({}),
         &[
@@ -191,7 +191,7 @@ fn a_range_starts_anywhere() {
 }
 
 #[test]
-fn updates_go_down_to_the_partition() {
+fn updates_end_at_the_partition() {
     let rolling = |partition: i32| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}});
     let all_old = "web-0:Ready/old web-1:Ready/old web-2:Ready/old";
     check(
@@ -230,7 +230,7 @@ fn pods_have_to_be_ready_for_a_while() {
 }
 
 #[test]
-fn claims_come_and_go_with_their_pods() {
+fn claims_are_created_and_deleted_with_their_pods() {
     let spec = |deleted: &str, scaled: &str, replicas: i32| {
         let policy = json!({"whenDeleted": deleted, "whenScaled": scaled});
         json!({
@@ -287,7 +287,7 @@ fn gates_can_be_closed() {
 }
 
 #[test]
-fn a_set_that_goes_only_tells() {
+fn a_terminating_set_only_updates_its_status() {
     let mut set = set(json!({}));
     set.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
     let plan = planned(&set, "web-0:Failed", "", GATES);

@@ -83,7 +83,7 @@ fn to_uint<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
             return error(RANGE);
         }
         [Value::Double(value)] => *value as u64,
-        // A sign is none of an unsigned number.
+        // An unsigned number has no sign.
         [Value::String(text)] => match text.parse() {
             Ok(value) if !text.starts_with('+') => value,
             _ => return inconvertible(args, "uint"),

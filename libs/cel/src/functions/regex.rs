@@ -74,7 +74,7 @@ pub fn is_pattern(pattern: &str) -> bool {
     coracle_pattern::parse(pattern).is_ok()
 }
 
-/// Fails for a pattern that is none, in the words of Go.
+/// Fails for an invalid pattern, with Go's text.
 pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
     coracle_pattern::parse(pattern).map(|_| ()).map_err(|error| error.to_string())
 }

@@ -192,7 +192,7 @@ fn replace<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         _ => return no_overload(),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // What is made may be much longer than what is given.
+    // The result may be much longer than the arguments.
     let found = text.matches(&**old).take(limit).count();
     meter.make(text.len().saturating_add(found.saturating_mul(new.len())))?;
     Ok(Value::text(text.replacen(&**old, new, limit)))

@@ -177,7 +177,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
                 _ => {}
             }
         }
-        // What is certainly too expensive is not executed.
+        // A call whose minimum cost exceeds the limit is not executed.
         let least = cost::of_call(call.function.name, call.overload, &values, None);
         if self.cost.saturating_add(least) > self.cost_limit {
             self.add_cost(least)?;

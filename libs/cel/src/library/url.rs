@@ -39,7 +39,7 @@ impl Url {
             _ => return Err(wrong("invalid URI for request")),
         };
         if !scheme.is_empty() && !rest.starts_with('/') {
-            // What has a scheme and no path is not split further.
+            // A URL with a scheme and no path is not split further.
             let rest = rest.split_once('?').map_or("", |(_, query)| query);
             return Ok(Url {
                 text: text.to_owned(),
@@ -104,7 +104,7 @@ fn split_host(rest: &str, has_scheme: bool) -> Option<(&str, &str)> {
     }
 }
 
-/// Fails for a host that is none, or has a port that is none.
+/// Fails for an invalid host or port.
 fn check_host(host: &str) -> Result<(), String> {
     if host.contains([' ', '<', '>', '"']) || (host.starts_with('[') != host.contains(']')) {
         let first = host.chars().find(|c| " <>\"".contains(*c));

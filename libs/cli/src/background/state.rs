@@ -137,7 +137,7 @@ impl StateDir {
     /// Returns the directory of a name. Creates it if it is missing, and makes it private.
     ///
     /// # Errors
-    /// Those of [`StateDir::find`], or the directory cannot be created.
+    /// The errors of [`StateDir::find`], or the directory cannot be created.
     pub fn create(name: &Name) -> Result<StateDir> {
         let state = StateDir::of(name)?;
         let in_path = || state.0.display().to_string();
@@ -185,7 +185,8 @@ impl StateDir {
                 match file.try_lock() {
                     Err(TryLockError::WouldBlock) => return Ok(None),
                     Err(TryLockError::Error(error)) => return Err(error),
-                    // Whoever held it before may have deleted the directory: then this lock is of no file.
+                    // The previous holder may have deleted the directory: then this lock is of a
+                    // deleted file.
                     Ok(()) if fs::symlink_metadata(&path).is_ok_and(|now| is_same(&now, &metadata)) => {
                         return Ok(Some(file));
                     }

@@ -73,7 +73,7 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     };
     let one = |parser: ValueParser| {
         let one = argument.clone().value_name(flag.value_name).action(ArgAction::Set).value_parser(parser);
-        // What is wrong with a negative number says the check.
+        // `flag.check` reports negative numbers.
         one.allow_negative_numbers(true)
     };
     match flag.values {

@@ -83,7 +83,7 @@ pub enum FlagError {
     /// A name that no flag can have.
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// An argument that is no flag.
+    /// An argument that is not a flag.
     #[error("{program:?} does not take any arguments, got {argument:?}")]
     Argument {
         /// The program.

@@ -93,7 +93,7 @@ pub fn forget_of(server: &str) -> Vec<String> {
         }
         let Ok(kubeconfig) = Kubeconfig::read_from(&file) else { continue };
         servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
-        // What stays is of no use, and in nobody's way.
+        // A leftover file is harmless.
         let _ = std::fs::remove_file(file);
     }
     let _ = std::fs::remove_dir(directory);

@@ -69,7 +69,7 @@ impl Endpoints {
     async fn send<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T> {
         match self.client.request::<T>(request).await {
             Ok(answer) => Ok(answer),
-            // What is not found there is named.
+            // The 404 of an existing endpoint names the missing object.
             Err(kube::Error::Api(status)) if status.code == 404 && !is_named(&status.message) => bail!(
                 "{} has no such endpoint for tests: it is no Coracle, another version, or was started with --testing-api=false",
                 self.url

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shutdown_that_is_cancelled_goes_on_in_the_background() {
+    async fn a_canceled_shutdown_continues_in_the_background() {
         let (mut started, steps, permit) = started(&[]);
         permit.notify_one();
         assert!(started.stop().now_or_never().is_none(), "the server has no permit");

@@ -61,7 +61,7 @@ fn a_template_is_found_again() {
 }
 
 #[test]
-fn a_new_revision_tells_where_it_comes_from() {
+fn a_new_revision_has_owner_labels_and_annotations() {
     let RevisionMatch::New(new) = match_template(&owner(), &pod_template("img:1"), &[], 0) else {
         panic!("it is new")
     };
@@ -75,7 +75,7 @@ fn a_new_revision_tells_where_it_comes_from() {
 }
 
 #[test]
-fn the_oldest_go_first() {
+fn the_oldest_unused_revisions_are_deleted_first() {
     let mut history =
         [revision("c", 3, ""), revision("b", 2, ""), revision("a", 1, ""), revision("d", 4, "")];
     sort(&mut history);

@@ -72,7 +72,7 @@ impl Testing {
         if !matches!(request.parts.method, Method::GET | Method::HEAD) {
             return Err(Error::MethodNotAllowed);
         }
-        // Whoever looks at the head of a link alone does not use it up.
+        // A HEAD request does not use up the link.
         if request.path == LOGIN_PATH && request.parts.method == Method::GET {
             return log_in(sessions, request.query);
         }
