@@ -33,7 +33,7 @@ impl ClockHandle {
     /// Moves the clock to the times at which the next timers fire, so many times.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance).
+    /// The errors of [`advance`](Self::advance).
     pub async fn next(&self, count: u64) -> Result<ClockMoved, Error> {
         self.move_on(&ClockRequest { next: Some(count), ..ClockRequest::default() }).await
     }
@@ -78,7 +78,7 @@ impl ClockHandle {
     /// Moves the clock on in any of these ways.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance); the request is contradictory.
+    /// The errors of [`advance`](Self::advance); the request is contradictory.
     pub async fn move_on(&self, request: &ClockRequest) -> Result<ClockMoved, Error> {
         self.0.move_clock(request).await
     }

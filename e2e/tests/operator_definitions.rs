@@ -87,7 +87,7 @@ fn is_established(definition: &Value) -> bool {
         .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }
 
-/// Installs all; how many.
+/// Installs all definitions; returns their number.
 async fn install(cluster: &Cluster, server: &mut Connection, documents: &[String]) -> Result<usize> {
     let begin = Instant::now();
     let before = cluster.resident()?;

@@ -451,7 +451,7 @@ async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// Sets with two pods each; their claims existed before, owned by a ConfigMap.
+/// Creates sets with two pods each; their claims existed before, owned by a ConfigMap.
 async fn with_claims_of(scenario: &mut Scenario, is_controller: bool) -> Result<TestSets> {
     let user: ConfigMap = scenario.create(json!({"metadata": {"name": "user"}})).await?;
     let reference = json!({

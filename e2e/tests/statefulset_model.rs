@@ -311,7 +311,8 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Claims that the policy kept all the time exist, and those that it deleted all the time do not.
+    /// Asserts that claims that the policy kept all the time exist, and that those that it deleted
+    /// all the time do not.
     async fn assert_claims_retained_or_deleted(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
         // If pods were deleted for other reasons too, a claim may remain without a pod to be deleted with.

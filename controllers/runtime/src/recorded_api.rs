@@ -265,8 +265,9 @@ fn says_that_the_uid_differs(message: &str) -> bool {
     ["the UID in the precondition (", "Precondition failed: UID"].iter().any(|words| message.contains(words))
 }
 
-/// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces. Names that clients write into objects
-/// may lack the namespace: then the server finds nothing, as for one that does not exist.
+/// Builds a request for the objects of a kind in a namespace; an empty one for kinds without
+/// namespaces. Names that clients write into objects may lack the namespace: then the server finds
+/// nothing, as for one that does not exist.
 fn collection<K: Cached>(namespace: &str) -> Request {
     let is_namespaced = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
     Request::new(K::url_path(&(), is_namespaced.then_some(namespace)))

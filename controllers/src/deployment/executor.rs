@@ -101,7 +101,7 @@ impl<'a> Executor<'a> {
         self.controller.recorder.normal(&self.deployment, "ScalingReplicaSet", message);
     }
 
-    /// Goes back to a former revision, and removes the request in any case.
+    /// Rolls back to a former revision, and removes the request in any case.
     pub async fn roll_back(&mut self, sets: ReplicaSets, revision: i64) -> Result<Action, Error> {
         let mut sets = self.sync_revision(sets).await?;
         if sets.new.is_none() {

@@ -16,7 +16,7 @@ pub fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
     spec.hard.iter().flat_map(|hard| hard.keys()).map(String::as_str)
 }
 
-/// Looks, in a moment, at the quotas of a namespace, or of all, that mind something.
+/// Enqueues, after a moment, the affected quotas of a namespace, or of all namespaces.
 pub fn enqueue_affected(
     quotas: &Cache<ResourceQuota>,
     namespace: Option<&str>,

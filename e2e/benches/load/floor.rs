@@ -29,7 +29,7 @@ use crate::rows;
 /// The bytes that the bare server answers with.
 pub const SERVE: &str = "CORACLE_BENCH_ANSWER";
 
-/// GETs of an answer from a bare server.
+/// Measures GETs of an answer from a bare server.
 pub async fn bare_get(answer: &str) -> Result<Figure> {
     let mut server = Command::new(std::env::current_exe()?)
         .env(SERVE, answer)

@@ -52,7 +52,7 @@ pub fn config_map(name: &str, value: char) -> Bytes {
         .into()
 }
 
-/// GETs of one path.
+/// Measures GETs of one path.
 pub async fn get(endpoint: &Endpoint, path: &str) -> Result<Figure> {
     drive(endpoint, IN_FLIGHT, |_| Some(Request::new("GET", path.to_owned()))).await
 }
@@ -66,7 +66,7 @@ pub async fn namespace(endpoint: &Endpoint) -> Result<String> {
     Ok(namespace)
 }
 
-/// Creates alone.
+/// Measures creates alone.
 pub async fn create(endpoint: &Endpoint) -> Result<Figure> {
     let maps = format!("/api/v1/namespaces/{}/configmaps", namespace(endpoint).await?);
     let create = |i| Request::new("POST", maps.clone()).body(config_map(&format!("c{i}"), 'x'));

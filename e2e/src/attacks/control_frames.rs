@@ -14,7 +14,7 @@ use crate::http::Endpoint;
 /// The time after which a write that waits shows that the server does not read.
 const BLOCKED: Duration = Duration::from_secs(2);
 
-/// Pings on watches over WebSockets.
+/// Sends pings on watches over WebSockets.
 pub async fn websocket_pings(endpoint: Endpoint, connections: usize) {
     let path = format!("{}?watch=1&fieldSelector=metadata.name%3Dnone", config_maps());
     repeat_concurrently(connections, || async {

@@ -22,7 +22,7 @@ fn create(collection: &str, name: &str, spec: Value) -> HostileRequest {
     ("POST", collection.to_owned(), JSON, json_body(&json!({"metadata": {"name": name}, "spec": spec})))
 }
 
-/// Needs no other right than to the subresource.
+/// Builds a request that needs no other right than to the subresource.
 fn scale(collection: &str, name: &str, replicas: i32) -> HostileRequest {
     let scale: Bytes = json_body(&json!({"spec": {"replicas": replicas}}));
     ("PATCH", format!("{collection}/{name}/scale"), "application/merge-patch+json", scale)
@@ -85,7 +85,8 @@ fn jobs() -> Vec<HostileRequest> {
     ]
 }
 
-/// Schedules of which millions of times have been missed, as far as the server takes a last time from a client.
+/// Builds CronJobs with schedules of which millions of times have been missed, if the server
+/// accepts a last time from a client.
 fn cron_jobs() -> Vec<HostileRequest> {
     let collection = batch(NAMESPACE, "cronjobs");
     let requests =

@@ -49,7 +49,7 @@ pub fn exit_code(text: &str) -> Result<i32, &'static str> {
 /// Completion indexes of Jobs.
 pub type IndexRanges = Vec<RangeInclusive<i32>>;
 
-/// Indexes and ranges of them, such as `1,3-5`.
+/// Parses indexes and ranges of them, such as `1,3-5`.
 ///
 /// # Errors
 /// A part is neither.

@@ -184,7 +184,7 @@ impl Timers {
         Poll::Pending
     }
 
-    /// Takes out an entry, which may be gone.
+    /// Removes an entry, which may have been removed already.
     pub(crate) fn remove(&self, place: Place) {
         let mut waits = self.waits.lock();
         let removed = (waits.by_due.remove(&place), waits.fired.remove(&place));
@@ -198,8 +198,8 @@ impl Timers {
         self.waits.lock().by_due.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes out the entries that are due and of a class that is included, begins their work, and wakes their tasks. Returns their
-    /// timers. The wait of a [`Source`] counts as semantic.
+    /// Removes the entries that are due and of a class that is included, begins their work, and
+    /// wakes their tasks. Returns their timers. The wait of a [`Source`] counts as semantic.
     pub(crate) fn fire(
         &self,
         now: Timestamp,

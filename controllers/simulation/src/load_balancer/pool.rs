@@ -46,7 +46,7 @@ impl Pool {
         Some(address)
     }
 
-    /// Gives the address of a Service back.
+    /// Releases the address of a Service.
     pub fn release(&mut self, uid: &str) {
         if let Some(address) = self.by_uid.remove(uid) {
             self.taken.remove(&address);

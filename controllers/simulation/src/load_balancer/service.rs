@@ -160,7 +160,7 @@ impl ServiceAddresses {
         Ok(ignore_not_found(ignore_conflict(written))?.flatten().is_some())
     }
 
-    /// Gives the address of a Service back.
+    /// Releases the address of a Service.
     fn release(&self, key: &NamespacedName) {
         self.known(|known| {
             if let Some(uid) = known.uids.remove(key) {

@@ -30,7 +30,7 @@ fn matched(text: u64, pattern: u64) -> u64 {
     scaled(text + 1, TRAVERSAL).saturating_mul(scaled(pattern, REGEX_LENGTH))
 }
 
-/// Lists and sets.
+/// Returns the cost of a function of lists and sets.
 fn of_list(name: &str, overload: &Overload, args: &[Value<'_>], result: Option<&Value<'_>>) -> Option<u64> {
     let made = |factor: f64, size: u64| (size as f64 * factor) as u64 + CALL + LIST;
     let compared = |at: usize| {

@@ -62,7 +62,7 @@ fn list(factor: f64, size: Range) -> Option<CallEstimate> {
     sized(size.by(factor).plus(Range::fixed(CALL)).plus(Range::fixed(LIST)), size)
 }
 
-/// Lists and sets.
+/// Estimates calls with lists and sets.
 fn of_lists(
     name: &str,
     overload: &Overload,

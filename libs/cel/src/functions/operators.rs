@@ -148,7 +148,7 @@ pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     }
 }
 
-/// Sets are merged, lists by keys too, others are appended.
+/// Joins two lists: sets are merged, lists by keys too, others are appended.
 fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     use crate::decl::ListSemantics;
     meter.make_items(a.len().saturating_add(b.len()))?;

@@ -61,7 +61,7 @@ impl Endpoints {
     /// Deletes what is at an endpoint.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     async fn delete(&self, path: &str) -> Result<()> {
         self.send::<Value>(Request::delete(format!("{PREFIX}{path}")).body(Vec::new())?).await.map(drop)
     }

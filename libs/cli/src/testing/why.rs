@@ -31,7 +31,7 @@ pub async fn explain(kubeconfig: Option<&Path>, object: &ObjectFlags) -> Result<
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// As of [`explain`].
+/// The errors of [`explain`].
 pub async fn tree(kubeconfig: Option<&Path>, object: &ObjectFlags) -> Result<()> {
     print::<Tree>("tree", kubeconfig, object).await
 }

@@ -47,7 +47,7 @@ impl Started {
     /// much memory to free.
     ///
     /// # Errors
-    /// As of [`stop`](Self::stop).
+    /// The errors of [`stop`](Self::stop).
     pub async fn stop_and_drop(&mut self, rest: impl Send + 'static) -> Result<(), StoreError> {
         let phases = std::mem::take(&mut self.phases);
         let stop = async move {
