@@ -1,5 +1,6 @@
-//! The dependencies come from crates.io, under the licenses of `deny.toml`: what `cargo deny check licenses sources` checks,
-//! where it is not installed. Of other platforms' dependencies only cargo-deny knows.
+//! The dependencies come from crates.io, under the licenses of `deny.toml`: what `cargo deny check
+//! licenses sources` checks, where it is not installed. Of other platforms' dependencies only
+//! cargo-deny knows.
 
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]

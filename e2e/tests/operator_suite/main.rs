@@ -255,7 +255,8 @@ impl State<'_> {
         until_object(self.moorings(), name, is_ready).await?.context("it was deleted")
     }
 
-    /// Checks that there are no pods, and that none will come. Neighbors keep a shared control plane from settling.
+    /// Checks that there are no pods, and that none will come. Neighbors keep a shared control
+    /// plane from settling.
     async fn expect_no_pods(&self) -> Result<()> {
         if let Some(control_plane) = self.control_plane {
             control_plane.settle().await?;

@@ -1,4 +1,5 @@
-//! Starts that fail in each phase, that are canceled, and that succeed: nothing of them runs afterwards.
+//! Starts that fail in each phase, that are canceled, and that succeed: nothing of them runs
+//! afterwards.
 #![expect(clippy::disallowed_methods, reason = "deadlines of tests")]
 
 use std::fs;
