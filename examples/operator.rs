@@ -75,7 +75,7 @@ async fn main() -> Result<()> {
     let address = service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
     println!("the Service has the address {}", address.as_deref().unwrap_or("None"));
 
-    // What the operator owns is garbage collected.
+    // The dependents of the operator's object are garbage collected.
     deployments.delete("web", &DeleteParams::default()).await?;
     let uid = service.uid().context("a stored object has a uid")?;
     timeout(DEADLINE, await_condition(services, "web", is_deleted(&uid))).await??;

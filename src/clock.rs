@@ -15,7 +15,7 @@ use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
 pub struct ClockHandle(pub(crate) Testing);
 
 impl ClockHandle {
-    /// The mode, the time and the next timers, at most `limit`.
+    /// Returns the mode, the time and the next timers, at most `limit`.
     pub fn status(&self, limit: usize) -> ClockStatus {
         self.0.clock_status(limit)
     }
@@ -33,7 +33,7 @@ impl ClockHandle {
     /// Moves the clock to the times at which the next timers fire, so many times.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance).
+    /// The errors of [`advance`](Self::advance).
     pub async fn next(&self, count: u64) -> Result<ClockMoved, Error> {
         self.move_on(&ClockRequest { next: Some(count), ..ClockRequest::default() }).await
     }
@@ -41,12 +41,12 @@ impl ClockHandle {
     /// Moves the clock to a time, as RFC 3339, that is not earlier than its own.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance); the time is none, or earlier.
+    /// The errors of [`advance`](Self::advance); the time is invalid, or earlier.
     pub async fn set(&self, to: &str) -> Result<ClockMoved, Error> {
         self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> SystemTime {
         self.0.clock().now().into()
     }
@@ -78,7 +78,7 @@ impl ClockHandle {
     /// Moves the clock on in any of these ways.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance); the request is contradictory.
+    /// The errors of [`advance`](Self::advance); the request is contradictory.
     pub async fn move_on(&self, request: &ClockRequest) -> Result<ClockMoved, Error> {
         self.0.move_clock(request).await
     }

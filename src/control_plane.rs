@@ -45,17 +45,18 @@ impl ControlPlane {
     /// The default of [`Builder::max_pods`]: the largest cluster that Kubernetes is tested with.
     pub const MAX_PODS: u32 = coracle_control_plane::ControlPlane::MAX_PODS;
 
-    /// A control plane in memory, on any free port of the loopback address, with RBAC.
+    /// Returns the builder of a control plane in memory, on any free port of the loopback address,
+    /// with RBAC.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The URL of the server, such as `https://127.0.0.1:6443`.
+    /// Returns the URL of the server, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
         self.0.url()
     }
 
-    /// A kubeconfig for the user `coracle-admin`, with the certificates inline.
+    /// Returns a kubeconfig for the user `coracle-admin`, with the certificates inline.
     pub fn kubeconfig(&self) -> String {
         self.0.kubeconfig()
     }
@@ -79,7 +80,8 @@ impl ControlPlane {
         self.0.own_kubeconfig()
     }
 
-    /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
+    /// Returns a client with the rights of the kubeconfig's user. It calls the server in this
+    /// process, without a socket.
     pub fn client(&self) -> kube::Client {
         self.0.client()
     }
@@ -93,7 +95,8 @@ impl ControlPlane {
         self.settle_by(&SettleRequest::default()).await
     }
 
-    /// The same with other times, or for clients that must have been seen.
+    /// Waits until the control plane has settled, with other times, or for clients that must have
+    /// been seen.
     ///
     /// # Errors
     /// The control plane has not settled in time, or a value is out of range.
@@ -101,13 +104,14 @@ impl ControlPlane {
         self.0.testing().settle(request).await
     }
 
-    /// A link to the live page, which shows all objects with their owners and states, live and at earlier revisions. It works once,
-    /// within an hour. None if the endpoints for tests are turned off.
+    /// Returns a link to the live page, which shows all objects with their owners and states, live
+    /// and at earlier revisions. It works once, within an hour; None if the endpoints for tests are
+    /// turned off.
     pub fn page_link(&self) -> Option<String> {
         self.0.page_link()
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> ClockHandle {
         ClockHandle(self.0.testing().clone())
     }
@@ -143,7 +147,8 @@ impl ControlPlane {
         Ok(ControlPlane(self.0.fork(options).await?))
     }
 
-    /// The revision of its store that it began with, a `resourceVersion`: for a fork that of its parent.
+    /// Returns the revision of the store at the start, a `resourceVersion`; a fork's is a revision
+    /// of its parent.
     pub fn began_at(&self) -> u64 {
         self.0.began_at()
     }

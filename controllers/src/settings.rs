@@ -56,7 +56,7 @@ pub struct CertificateTemplate<'a> {
 pub type SignCertificate = Arc<dyn Fn(&CertificateTemplate<'_>) -> Result<String, String> + Send + Sync>;
 
 impl Default for Settings {
-    /// kube-controller-manager's defaults, without what it has no default for.
+    /// Returns kube-controller-manager's defaults; settings without a default there are unset.
     fn default() -> Settings {
         Settings {
             namespace_grace: Duration::from_secs(5),

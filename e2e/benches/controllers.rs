@@ -69,7 +69,8 @@ fn print_times(what: &str, (up, down): (Duration, Duration)) {
     println!("{what:<46}{:>8.2} s, gone {:.2} s", up.as_secs_f64(), down.as_secs_f64());
 }
 
-/// The time from the first create until all pods run, and from the delete until none is left.
+/// Measures the time from the first create until all pods run, and from the delete until none is
+/// left.
 async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
@@ -89,7 +90,8 @@ async fn pods(endpoint: &Endpoint) -> Result<(Duration, Duration)> {
     Ok((up, began.elapsed()))
 }
 
-/// The time from the first create until all claims are bound, and from the delete until none of their volumes is left.
+/// Measures the time from the first create until all claims are bound, and from the delete until
+/// none of their volumes is left.
 async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Duration)> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;
@@ -111,7 +113,8 @@ async fn claims(endpoint: &Endpoint, provisioner: &str) -> Result<(Duration, Dur
     Ok((up, began.elapsed()))
 }
 
-/// The time from the create until all pods are ready, each with a claim, and from the delete until none of their volumes is left.
+/// Measures the time from the create until all pods are ready, each with a claim, and from the
+/// delete until none of their volumes is left.
 async fn stateful_set(
     endpoint: &Endpoint,
     management: &str,
@@ -144,7 +147,7 @@ async fn stateful_set(
     Ok((up, began.elapsed()))
 }
 
-/// The spec of a claim of a class.
+/// Builds the spec of a claim of a class.
 fn claim_of(class: &str) -> Value {
     json!({
         "storageClassName": class, "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
@@ -230,7 +233,7 @@ async fn until(client: &mut JsonClient, path: &str, count: usize) -> Result<()> 
     client.until_within(path, DEADLINE, is_so).await.map(drop)
 }
 
-/// The share of one processor that the server uses during a time.
+/// Measures the share of one processor that the server uses during a time.
 async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
     let before = cluster.processor_time()?;
     tokio::time::sleep(time).await;

@@ -231,7 +231,7 @@ async fn fill(endpoint: &Endpoint, path: &str, count: usize, object: impl Fn(usi
     Ok(())
 }
 
-/// The share of one processor that the server uses during a time.
+/// Measures the share of one processor that the server uses during a time.
 async fn cpu_usage(cluster: &Cluster, time: Duration) -> Result<f64> {
     let before = cluster.processor_time().context("processor time")?;
     tokio::time::sleep(time).await;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of the `coracle` binary: `CORACLE_BIN`, or else the binary that cargo builds from this checkout, in the profile and
-/// target directory of the calling test. cargo is run each time, so that a test never uses a stale binary.
+/// Returns the path of the `coracle` binary: `CORACLE_BIN`, or else the binary that cargo builds
+/// from this checkout, in the profile and target directory of the calling test. cargo is run each
+/// time, so that a test never uses a stale binary.
 ///
 /// # Panics
 /// The binary cannot be built.
@@ -44,7 +45,7 @@ fn build() -> PathBuf {
     profile_directory.join("coracle")
 }
 
-/// The profile directory of the running test: `target/debug` or `target/release`.
+/// Returns the profile directory of the running test: `target/debug` or `target/release`.
 fn profile_directory() -> PathBuf {
     let test = env::current_exe().expect("the running program");
     let directory = test.ancestors().nth(1).expect("its directory");
@@ -53,12 +54,12 @@ fn profile_directory() -> PathBuf {
     directory.to_owned()
 }
 
-/// Cargo's target directory, from the path of the running test.
+/// Returns cargo's target directory, from the path of the running test.
 pub fn target() -> PathBuf {
     profile_directory().parent().expect("a target directory").to_owned()
 }
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace around this crate")
 }

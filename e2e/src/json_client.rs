@@ -82,7 +82,7 @@ impl JsonClient {
     /// Returns the items of a list.
     ///
     /// # Errors
-    /// Those of [`JsonClient::call`], or the response is not a list.
+    /// The errors of [`JsonClient::call`], or the response is not a list.
     pub async fn list(&mut self, path: &str) -> Result<Vec<Value>> {
         Ok(items(&self.get(path).await?).context("not a list")?.clone())
     }

@@ -23,7 +23,7 @@ use crate::wait::DEADLINE;
 /// Command lines, each with the texts that its output must contain.
 pub type Scenario = [(&'static str, &'static [&'static str])];
 
-/// The path of kubectl, if there is one.
+/// Returns the path of kubectl, if there is one.
 pub fn kubectl() -> Option<&'static Path> {
     static KUBECTL: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = KUBECTL.get_or_init(|| match env::var_os("KUBECTL") {
@@ -55,7 +55,7 @@ fn on_the_path() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// A kubectl command for a control plane, run in the directory of the manifests.
+/// Builds a kubectl command for a control plane, run in the directory of the manifests.
 pub fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
     let mut command = program(cluster, kubectl);
     command.args(line.split_whitespace());
@@ -64,7 +64,7 @@ pub fn command(cluster: &Cluster, kubectl: &Path, line: &str) -> Command {
     command
 }
 
-/// A program with the environment of a user of the control plane.
+/// Builds a command with the environment of a user of the control plane.
 pub fn program(cluster: &Cluster, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("KUBECONFIG", cluster.kubeconfig());

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// A number below `bound`; 0 if the bound is 0.
+    /// Returns a number below `bound`; 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,7 +18,7 @@ impl Rng {
         usize::try_from(self.0 % bound.max(1) as u64).unwrap_or_default()
     }
 
-    /// True with probability `1/bound`.
+    /// Returns `true` with probability `1/bound`.
     pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }

@@ -53,12 +53,13 @@ pub async fn write_some(
     Ok(())
 }
 
-/// All objects that were created at a time or later, without their resourceVersions, in order: of each the kind and the object.
+/// Returns all objects that were created at a time or later, without their resourceVersions, in
+/// order: of each the kind and the object.
 ///
-/// - `since`: as RFC 3339
+/// - `since`: an RFC 3339 time
 ///
 /// # Errors
-/// The server is not reached, or an answer is no list.
+/// The server is not reached, or a response is not a list.
 pub async fn objects_since(client: &mut JsonClient, since: &str) -> Result<Vec<(String, Value)>> {
     let mut versions = vec!["/api/v1".to_owned()];
     for group in client.get("/apis").await?["groups"].as_array().context("groups")? {

@@ -42,7 +42,7 @@ impl RetentionPolicy {
         RetentionPolicy::DeleteOnScaledownAndStatefulSetDeletion,
     ];
 
-    /// The name of the set with this policy in scenarios with all policies.
+    /// Returns the name of the set with this policy in scenarios with all policies.
     pub fn set(self) -> &'static str {
         match self {
             RetentionPolicy::Retain => "retain",
@@ -69,7 +69,7 @@ impl RetentionPolicy {
         )
     }
 
-    /// The value of the field in the API.
+    /// Returns the value of the field in the API.
     pub fn field(self) -> Value {
         let word = |deletes| if deletes { "Delete" } else { "Retain" };
         json!({"whenDeleted": word(self.deletes_when_deleted()), "whenScaled": word(self.deletes_when_scaled())})
@@ -90,7 +90,7 @@ pub const WHEN_SCALED: PolicyPredicate = RetentionPolicy::deletes_when_scaled;
 /// The policies with any `Delete`.
 pub const EITHER: PolicyPredicate = |policy| policy != RetentionPolicy::Retain;
 
-/// A set with a claim for each pod, `data`, of the class `delete`.
+/// Builds a set with a claim for each pod, `data`, of the class `delete`.
 pub fn stateful_set(name: &str, replicas: u32) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "replicas": replicas,
@@ -104,17 +104,17 @@ pub fn stateful_set(name: &str, replicas: u32) -> Value {
     }})
 }
 
-/// A patch of the template's image.
+/// Builds a patch of the template's image.
 pub fn image(image: &str) -> Value {
     json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}})
 }
 
-/// The name of a set's pod.
+/// Returns the name of a set's pod.
 pub fn pod_of(set: &str, ordinal: u32) -> String {
     format!("{set}-{ordinal}")
 }
 
-/// The name of the claim of a set's pod.
+/// Returns the name of the claim of a set's pod.
 pub fn claim_of(set: &str, ordinal: u32) -> String {
     format!("data-{set}-{ordinal}")
 }
@@ -122,12 +122,12 @@ pub fn claim_of(set: &str, ordinal: u32) -> String {
 /// The uids of pods.
 pub type PodUids = BTreeSet<String>;
 
-/// The uids of these pods.
+/// Returns the uids of these pods.
 pub fn uids(pods: &[Pod]) -> PodUids {
     pods.iter().filter_map(ResourceExt::uid).collect()
 }
 
-/// The pods of a set, by its label.
+/// Lists the pods of a set, by its label.
 pub async fn pods_of(scenario: &Scenario, set: &str) -> Result<Vec<Pod>> {
     let selected = ListParams::default().labels(&format!("app={set}"));
     Ok(scenario.api::<Pod>().list(&selected).await?.items)
@@ -145,7 +145,7 @@ pub async fn until_ready(scenario: &Scenario, set: &str, ordinals: Range<u32>) -
     until_replaced(scenario, set, ordinals, &PodUids::new()).await
 }
 
-/// As [`until_ready`]; none of the pods may have one of the old uids.
+/// Waits as [`until_ready`] does; none of the pods may have one of the old uids.
 pub async fn until_replaced(
     scenario: &Scenario,
     set: &str,
@@ -179,7 +179,7 @@ pub async fn until_observed(scenario: &Scenario, set: &str) -> Result<()> {
     scenario.until(set, is_observed).await.map(drop)
 }
 
-/// The owners of an object in order, as `KIND/NAME`.
+/// Returns the owners of an object in order, as `KIND/NAME`.
 pub fn owners(object: &impl Resource) -> Vec<String> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.map(|owner| format!("{}/{}", owner.kind, owner.name)).collect()
@@ -239,7 +239,7 @@ struct PodChange {
 }
 
 impl PodChange {
-    /// The namespace, the set and the ordinal of the pod.
+    /// Returns the namespace, the set and the ordinal of the pod.
     fn set_and_ordinal(&self) -> Option<(String, String, u32)> {
         let name = self.pod.name_any();
         let (set, ordinal) = name.rsplit_once('-')?;
@@ -248,13 +248,14 @@ impl PodChange {
 }
 
 impl History {
-    /// The resourceVersion at which a history starts.
+    /// Returns the resourceVersion at which a history starts.
     pub async fn begin(scenario: &Scenario) -> Result<String> {
         let pods = Api::<Pod>::all(scenario.client()).list(&ListParams::default().limit(1)).await?;
         pods.metadata.resource_version.context("no revision")
     }
 
-    /// The history since a resourceVersion, whether or not the server was restarted in between.
+    /// Returns the history since a resourceVersion, whether or not the server was restarted in
+    /// between.
     pub async fn since(scenario: &Scenario, begin: &str) -> Result<History> {
         const END: &str = "the-end";
         let pods = scenario.api::<Pod>();
@@ -282,7 +283,8 @@ impl History {
         Ok(History(changes))
     }
 
-    /// The order in which the pods of a set became ready (`+ORDINAL`) and terminating (`-ORDINAL`).
+    /// Returns the order in which the pods of a set became ready (`+ORDINAL`) and terminating
+    /// (`-ORDINAL`).
     pub fn transitions(&self, set: &str) -> String {
         let mut seen = BTreeSet::new();
         let mut order = Vec::new();
@@ -366,17 +368,17 @@ pub struct TestSet {
 }
 
 impl TestSet {
-    /// The name of the pod of an ordinal.
+    /// Returns the name of the pod of an ordinal.
     pub fn pod(&self, ordinal: u32) -> String {
         pod_of(self.name, ordinal)
     }
 
-    /// The name of the claim of an ordinal.
+    /// Returns the name of the claim of an ordinal.
     pub fn claim(&self, ordinal: u32) -> String {
         claim_of(self.name, ordinal)
     }
 
-    /// The expected owner of a pod's claim, by the table of the KEP.
+    /// Returns the expected owner of a pod's claim, by the table of the KEP.
     pub fn expected_owners(&self, ordinal: u32, is_condemned: bool) -> Vec<String> {
         let owner = match self.policy {
             policy if is_condemned && policy.deletes_when_scaled() => {
@@ -448,7 +450,7 @@ impl TestSets {
         self.until_replaced(scenario, ordinals, &PodUids::new()).await
     }
 
-    /// As [`TestSets::until_ready`]; none of the pods may have one of the old uids.
+    /// Waits as [`TestSets::until_ready`] does; none of the pods may have one of the old uids.
     pub async fn until_replaced(
         &self,
         scenario: &Scenario,
@@ -461,7 +463,7 @@ impl TestSets {
         Ok(())
     }
 
-    /// The uids of the pods of these ordinals.
+    /// Returns the uids of the pods of these ordinals.
     pub async fn uids(&self, scenario: &Scenario, ordinals: Range<u32>) -> Result<PodUids> {
         let mut all = PodUids::new();
         for set in &self.0 {

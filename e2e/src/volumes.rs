@@ -653,17 +653,17 @@ pub fn is_terminating(object: &impl Resource) -> bool {
     object.meta().deletion_timestamp.is_some()
 }
 
-/// `status.phase` of a claim; `""` if it is not set.
+/// Returns `status.phase` of a claim; `""` if it is not set.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
     claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// `status.phase` of a volume; `""` if it is not set.
+/// Returns `status.phase` of a volume; `""` if it is not set.
 pub fn volume_phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// `status.phase` of a pod; `""` if it is not set.
+/// Returns `status.phase` of a pod; `""` if it is not set.
 pub fn pod_phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }

@@ -9,7 +9,8 @@ use coracle::ControlPlane;
 use coracle_e2e::http::{Connection, Endpoint};
 use serde_json::{Value, json};
 
-/// A control plane in this process with the user `alice`, and two connections: the administrator's and hers.
+/// Starts a control plane in this process with the user `alice`, and two connections: the
+/// administrator's and hers.
 async fn start(directory: &Path) -> Result<(ControlPlane, Connection, Connection)> {
     let tokens = directory.join("tokens.csv");
     std::fs::write(&tokens, "secret,alice,1\n")?;
@@ -180,7 +181,7 @@ async fn reviews_have_no_tables() -> Result<()> {
     Ok(())
 }
 
-/// Roles that once took all memory, or minutes during which no other client was served.
+/// Compares roles that once took all memory, or minutes during which no other client was served.
 #[tokio::test]
 async fn large_roles_are_compared_in_bounded_time() -> Result<()> {
     let directory = tempfile::tempdir()?;

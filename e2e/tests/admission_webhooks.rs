@@ -39,7 +39,8 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// A configuration of one webhook for all requests about ConfigMaps of the namespace `default`, with other members.
+/// Builds a configuration of one webhook for all requests about ConfigMaps of the namespace
+/// `default`, with other members.
 fn configuration(kind: &str, name: &str, url: &str, ca_bundle: &str, changes: &Value) -> Value {
     let mut webhook = json!({
         "name": format!("{name}.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -412,7 +413,7 @@ async fn conversion_webhooks_convert_what_is_stored_in_another_version() -> Resu
     Ok(())
 }
 
-/// The path of the widgets, once they are served.
+/// Returns the path of the widgets, once they are served.
 async fn served_path(connection: &mut Connection) -> Result<String> {
     let path = "/apis/e.example.com/v2/widgets";
     let get = async || Ok(connection.call("GET", path, &[], None).await?.status);

@@ -48,7 +48,7 @@ async fn create(connection: &mut Connection, path: &str, object: &Value) -> Resu
     Ok(())
 }
 
-/// The versions of a definition: name, whether it is served, and the schema of `spec`.
+/// Builds the versions of a definition: name, whether it is served, and the schema of `spec`.
 fn versions(versions: &[(&str, bool, Value)]) -> Value {
     let version = |(index, (name, served, spec)): (usize, &(&str, bool, Value))| {
         let schema = json!({"type": "object", "properties": {"spec": spec}});
@@ -79,9 +79,11 @@ async fn define(connection: &mut Connection, definition: &Value) -> Result<()> {
         .map(drop)
 }
 
-/// CRDValidationRatcheting: "MUST NOT fail to update a resource due to CRD Validation Rule errors on unchanged correlatable
-/// fields", "MUST fail ... on unchanged uncorrelatable fields", "... on changed fields", "MUST NOT ratchet errors raised by
-/// transition rules", "MUST evaluate a CRD Validation Rule with oldSelf = nil for new values when optionalOldSelf is true".
+/// Covers upstream's CRDValidationRatcheting: "MUST NOT fail to update a resource due to CRD
+/// Validation Rule errors on unchanged correlatable fields", "MUST fail ... on unchanged
+/// uncorrelatable fields", "... on changed fields", "MUST NOT ratchet errors raised by transition
+/// rules", "MUST evaluate a CRD Validation Rule with oldSelf = nil for new values when
+/// optionalOldSelf is true".
 #[tokio::test]
 async fn crd_validation_rules_are_ratcheted() -> Result<()> {
     let (_cluster, mut connection) = start().await?;
@@ -129,7 +131,7 @@ async fn crd_validation_rules_are_ratcheted() -> Result<()> {
     Ok(())
 }
 
-/// CustomResourceDefinition Watch: "watch on custom resource definition objects".
+/// Covers upstream's CustomResourceDefinition Watch: "watch on custom resource definition objects".
 #[tokio::test]
 async fn watch_on_custom_resource_definition_objects() -> Result<()> {
     let (cluster, mut connection) = start().await?;
@@ -170,7 +172,8 @@ async fn watch_on_custom_resource_definition_objects() -> Result<()> {
     Ok(())
 }
 
-/// A definition whose objects are held by finalizers waits for them, and is not written again and again meanwhile.
+/// Checks that a definition whose objects have finalizers waits for them, and is not written
+/// repeatedly meanwhile.
 #[tokio::test]
 async fn a_definition_waits_quietly_for_objects_that_are_held() -> Result<()> {
     let (_cluster, mut connection) = start().await?;
@@ -206,9 +209,9 @@ async fn a_definition_waits_quietly_for_objects_that_are_held() -> Result<()> {
     until("the definition is gone", definition, |code| *code == 404).await.map(drop)
 }
 
-/// CustomResourcePublishOpenAPI: "works for multiple CRDs of different groups", "... of same group but different versions",
-/// "updates the published spec when one version gets renamed", "removes definition from spec when one version gets changed to
-/// not be served".
+/// Covers upstream's CustomResourcePublishOpenAPI: "works for multiple CRDs of different groups",
+/// "... of same group but different versions", "updates the published spec when one version gets
+/// renamed", "removes definition from spec when one version gets changed to not be served".
 #[tokio::test]
 async fn open_api_is_published_for_what_is_served() -> Result<()> {
     let (_cluster, mut connection) = start().await?;
@@ -247,7 +250,8 @@ async fn open_api_is_published_for_what_is_served() -> Result<()> {
     .map(drop)
 }
 
-/// AggregatedDiscovery: "should support raw aggregated discovery request for CRDs".
+/// Covers upstream's AggregatedDiscovery: "should support raw aggregated discovery request for
+/// CRDs".
 #[tokio::test]
 async fn should_support_raw_aggregated_discovery_request_for_crds() -> Result<()> {
     let (_cluster, mut connection) = start().await?;
@@ -284,8 +288,8 @@ fn of_deployments() -> Value {
     }]})
 }
 
-/// ValidatingAdmissionPolicy: "should validate against a Deployment", "should allow expressions to refer variables", "should type
-/// check a CRD".
+/// Covers upstream's ValidatingAdmissionPolicy: "should validate against a Deployment", "should
+/// allow expressions to refer variables", "should type check a CRD".
 #[tokio::test]
 async fn validating_admission_policies_validate_and_are_type_checked() -> Result<()> {
     let (_cluster, mut connection) = start().await?;
@@ -339,7 +343,8 @@ async fn validating_admission_policies_validate_and_are_type_checked() -> Result
     Ok(())
 }
 
-/// MutatingAdmissionPolicy: "should mutate a Deployment with ApplyConfiguration and JSONPatch".
+/// Covers upstream's MutatingAdmissionPolicy: "should mutate a Deployment with ApplyConfiguration
+/// and JSONPatch".
 #[tokio::test]
 async fn mutating_admission_policies_mutate_deployments() -> Result<()> {
     let (_cluster, mut connection) = start().await?;

@@ -66,7 +66,7 @@ impl Audited {
     }
 }
 
-/// The events of a request.
+/// Returns the events of a request.
 fn events(log: &Path, id: &str) -> Result<Vec<Value>> {
     let text = fs::read_to_string(log)?;
     let events = text.lines().map(serde_json::from_str::<Value>);

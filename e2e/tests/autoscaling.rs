@@ -67,9 +67,11 @@ async fn set_usage(client: &mut JsonClient, app: &str, cpu: &str) -> Result<()> 
     Ok(())
 }
 
-/// Upstream: "Should scale from 1 pod to 3 pods and then from 3 pods to 5 pods" and "Should scale from 5 pods to 3 pods and then from 3
-/// pods to 1 pod", for Deployments, ReplicaSets and ReplicationControllers, by Utilization and AverageValue aggregation, and by
-/// container resources; "with short downscale stabilization window should scale down soon after the stabilization period".
+/// Covers upstream's "Should scale from 1 pod to 3 pods and then from 3 pods to 5 pods" and "Should
+/// scale from 5 pods to 3 pods and then from 3 pods to 1 pod", for Deployments, ReplicaSets and
+/// ReplicationControllers, by Utilization and AverageValue aggregation, and by container resources;
+/// "with short downscale stabilization window should scale down soon after the stabilization
+/// period".
 #[tokio::test]
 async fn targets_of_every_kind_follow_the_usage_of_their_pods() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -106,10 +108,11 @@ async fn targets_of_every_kind_follow_the_usage_of_their_pods() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "with autoscaling disabled shouldn't scale up", "... shouldn't scale down", "with scale limited by number of Pods rate should
-/// scale up no more than given number of Pods per minute", "with scale limited by percentage should scale up no more than given
-/// percentage of current Pods per minute", "with long upscale stabilization window should scale up only after the stabilization
-/// period".
+/// Covers upstream's "with autoscaling disabled shouldn't scale up", "... shouldn't scale down",
+/// "with scale limited by number of Pods rate should scale up no more than given number of Pods per
+/// minute", "with scale limited by percentage should scale up no more than given percentage of
+/// current Pods per minute", "with long upscale stabilization window should scale up only after the
+/// stabilization period".
 #[tokio::test]
 async fn the_behavior_of_an_autoscaler_limits_it() -> Result<()> {
     const STABILIZATION: Duration = Duration::from_secs(5);
@@ -158,7 +161,7 @@ async fn the_behavior_of_an_autoscaler_limits_it() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "CustomResourceDefinition should scale with a CRD targetRef".
+/// Covers upstream's "CustomResourceDefinition should scale with a CRD targetRef".
 #[tokio::test]
 async fn a_custom_resource_with_a_scale_is_scaled() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -193,7 +196,8 @@ async fn a_custom_resource_with_a_scale_is_scaled() -> Result<()> {
     client.until(&web, |fleet| fleet["spec"]["replicas"] == 3).await.map(drop)
 }
 
-/// As on a cluster with metrics-server, whose pods do little.
+/// Checks the usage without annotations, as on a cluster with metrics-server whose pods are nearly
+/// idle.
 #[tokio::test]
 async fn without_annotations_usage_follows_from_the_requests_of_pods() -> Result<()> {
     const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";

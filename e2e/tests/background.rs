@@ -36,7 +36,7 @@ impl Home {
         self.0.path().join(name)
     }
 
-    /// The directory with the state of a name.
+    /// Returns the directory with the state of a name.
     fn state(&self, name: &str) -> PathBuf {
         self.path(".local/state/coracle").join(name)
     }
@@ -81,7 +81,7 @@ impl Home {
         self.run(&[&["up"], &ANY[..], flags].concat(), 0).await
     }
 
-    /// A client by the merged kubeconfig.
+    /// Creates a client from the merged kubeconfig.
     async fn client(&self, context: &str) -> Result<Client> {
         let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
         Ok(Client::try_from(Config::from_custom_kubeconfig(self.kubeconfig()?, &options).await?)?)
@@ -112,7 +112,7 @@ impl Drop for Home {
     }
 }
 
-/// The rows of a report.
+/// Returns the rows of a report.
 fn rows(text: &str) -> BTreeMap<&str, &str> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(' '));
     rows.map(|(title, value)| (title, value.trim())).collect()
@@ -373,7 +373,7 @@ async fn a_hostile_state_is_refused_and_no_other_process_is_meant() -> Result<()
     let down = home.run(&["down"], 0).await?;
     assert!(down.starts_with("coracle is not running\nits context is removed from "), "{down}");
     assert!(other.try_wait()?.is_none(), "the other program runs");
-    // Whatever is left is in the way of no start.
+    // Leftover files do not prevent a start.
     for content in ["garbage", "{}"] {
         fs::write(&file, content)?;
         assert!(home.up(&["--ephemeral"]).await?.starts_with("coracle is running\n"));

@@ -73,7 +73,7 @@ fn revision(object: &serde_json::Value) -> Result<u64> {
     Ok(object["metadata"]["resourceVersion"].as_str().context("no revision")?.parse()?)
 }
 
-/// A definition, an object of it, and ConfigMaps of all sizes.
+/// Creates a definition, an object of it, and ConfigMaps of all sizes.
 async fn fill(client: &mut JsonClient) -> Result<()> {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version =
@@ -107,7 +107,7 @@ async fn a_backup_is_restored_above_its_revisions() -> Result<()> {
     assert!(report.contains(" objects at revision "), "{report}");
     assert_eq!(fs::metadata(directory.join("saved"))?.permissions().mode() & 0o777, 0o600);
     assert_eq!(names(directory)?, ["data", "saved"]);
-    // What happens after the backup is not in it.
+    // Changes after the backup are not in it.
     client.create(CONFIG_MAPS, json!({"metadata": {"name": "later"}})).await?;
     let before = client.get(CONFIG_MAPS).await?;
     fail(directory, &["check", "data"], "in use").await?;
@@ -230,7 +230,7 @@ async fn a_backup_is_for_administrators() -> Result<()> {
     Ok(())
 }
 
-/// A server that ends its response, or never continues it, before the backup is complete.
+/// Starts a server that ends its response, or never continues it, before the backup is complete.
 async fn broken_server(content: &'static [u8], length: usize) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A request in PEM.
+/// Builds a request in PEM.
 fn request(group: &str) -> Result<String> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "mallory");

@@ -307,7 +307,7 @@ async fn run_accepts_the_flags_of_serve() -> Result<()> {
     Ok(())
 }
 
-/// The error for a port in use names its process.
+/// Checks that the error for a port in use names its process.
 #[tokio::test]
 async fn a_server_on_the_same_port_is_named() -> Result<()> {
     let first = cluster().start().await?;
@@ -319,7 +319,7 @@ async fn a_server_on_the_same_port_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
+async fn help_is_shown_without_arguments() -> Result<()> {
     let directory = TempDir::new()?;
     let asked = run(directory.path(), &["help"]).await?;
     let nothing = run(directory.path(), &[]).await?;
@@ -329,8 +329,8 @@ async fn help_is_shown_to_whoever_asks_for_nothing() -> Result<()> {
     Ok(())
 }
 
-/// With their own names, two control planes are two contexts in addition to existing ones; the last
-/// one started is current.
+/// Checks that two control planes with their own names are two contexts in addition to existing
+/// ones, and that the last one started is current.
 #[tokio::test]
 async fn serve_merges_into_a_kubeconfig() -> Result<()> {
     const THEIRS: &str = "apiVersion: v1\nkind: Config\ncurrent-context: prod\nusers:\n- name: prod\n  user:\n    token: secret\n";
@@ -375,8 +375,8 @@ async fn serve_merges_into_a_kubeconfig() -> Result<()> {
     Ok(())
 }
 
-/// Also with an open watch, which ends regularly. A busy machine may spoil one attempt, but hardly
-/// three.
+/// Checks the stop also with an open watch, which ends regularly. A busy machine may spoil one
+/// attempt, but hardly three.
 #[tokio::test]
 async fn sigterm_stops_the_server_within_two_seconds() -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(2);
@@ -434,7 +434,8 @@ async fn the_kubeconfig_is_written_when_the_server_is_ready() -> Result<()> {
     Ok(())
 }
 
-/// As in a container: the environment configures `serve`, but does not affect a `run` in it.
+/// Checks that the environment configures `serve`, as in a container, but does not affect a `run`
+/// in it.
 #[tokio::test]
 async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
     let directory = TempDir::new()?;

@@ -120,7 +120,7 @@ fn merge(patch: Value) -> Patch<Value> {
     Patch::Merge(patch)
 }
 
-/// The messages of the conditions that are true.
+/// Returns the messages of the conditions that are true.
 fn failure_messages(namespace: Option<&Namespace>) -> Vec<String> {
     let conditions = namespace.and_then(|n| n.status.as_ref()?.conditions.as_ref());
     let bad = conditions.into_iter().flatten().filter(|condition| condition.status == "True");

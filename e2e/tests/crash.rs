@@ -91,7 +91,7 @@ fn stored(object: &Value) -> Result<Write> {
     })
 }
 
-/// All stored ConfigMaps.
+/// Lists all stored ConfigMaps.
 async fn list(endpoint: &Endpoint) -> Result<BTreeMap<String, Write>> {
     let response = endpoint.connect().await?.call("GET", CONFIG_MAPS, &[], None).await?;
     ensure!(response.status == 200, "{response:?}");

@@ -34,13 +34,13 @@ fn jobs() -> String {
     batch(DEFAULT, "jobs")
 }
 
-/// An hourly schedule: its last time is some minutes ago, its next one far away.
+/// Returns an hourly schedule: its last time is some minutes ago, and its next one is far away.
 fn hourly() -> String {
     let minute = (Timestamp::now() - SignedDuration::from_mins(5)).strftime("%M").to_string();
     format!("{} * * * *", minute.parse::<u8>().unwrap_or_default())
 }
 
-/// Another one.
+/// Returns another hourly schedule.
 fn another_hourly() -> String {
     let minute = (Timestamp::now() - SignedDuration::from_mins(3)).strftime("%M").to_string();
     format!("{} * * * *", minute.parse::<u8>().unwrap_or_default())
@@ -56,7 +56,7 @@ async fn make_late(client: &mut JsonClient, hours: i64) -> Result<()> {
     client.patch(&format!("{}/status", one()), patch).await.map(drop)
 }
 
-/// The reasons of the warnings about CronJobs.
+/// Returns the reasons of the warnings about CronJobs.
 async fn warnings(client: &mut JsonClient) -> Result<Vec<Value>> {
     let events =
         "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind%3DCronJob,type%3DWarning";
@@ -67,8 +67,8 @@ fn active(cron_job: &Value) -> usize {
     cron_job["status"]["active"].as_array().map_or(0, Vec::len)
 }
 
-/// Upstream: "should set the cronjob-scheduled-timestamp annotation on a job", "should not emit unexpected warnings", "should remove
-/// from active list jobs that have been deleted".
+/// Covers upstream's "should set the cronjob-scheduled-timestamp annotation on a job", "should not
+/// emit unexpected warnings", "should remove from active list jobs that have been deleted".
 #[tokio::test]
 async fn a_late_job_is_started_once_and_leaves_the_active_list() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -87,8 +87,8 @@ async fn a_late_job_is_started_once_and_leaves_the_active_list() -> Result<()> {
     client.until_items(&pods(DEFAULT), 0).await.map(drop)
 }
 
-/// Upstream: "should schedule multiple jobs concurrently", "should replace jobs when ReplaceConcurrent", "should not schedule new
-/// jobs when ForbidConcurrent".
+/// Covers upstream's "should schedule multiple jobs concurrently", "should replace jobs when
+/// ReplaceConcurrent", "should not schedule new jobs when ForbidConcurrent".
 #[tokio::test]
 async fn concurrency_policies_decide_about_jobs_that_run() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -125,7 +125,8 @@ async fn concurrency_policies_decide_about_jobs_that_run() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should not schedule jobs when suspended", "should be able to schedule after more than 100 missed schedule".
+/// Covers upstream's "should not schedule jobs when suspended", "should be able to schedule after
+/// more than 100 missed schedule".
 #[tokio::test]
 async fn many_missed_times_are_one_job_once_it_is_resumed() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -142,8 +143,8 @@ async fn many_missed_times_are_one_job_once_it_is_resumed() -> Result<()> {
     client.until_items(events, 1).await.map(drop)
 }
 
-/// Upstream: "should delete successful finished jobs with limit of one successful job", "should delete failed finished jobs with
-/// limit of one job".
+/// Covers upstream's "should delete successful finished jobs with limit of one successful job",
+/// "should delete failed finished jobs with limit of one job".
 #[tokio::test]
 async fn finished_jobs_beyond_the_limits_are_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -176,7 +177,7 @@ async fn finished_jobs_beyond_the_limits_are_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should support timezone".
+/// Covers upstream's "should support timezone".
 #[tokio::test]
 async fn a_schedule_is_read_in_its_time_zone() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -205,7 +206,8 @@ async fn restarted(data: &Path) -> Result<(Cluster, JsonClient)> {
     Ok((cluster, client))
 }
 
-/// A time is one Job, wherever the server ends: also where the Job was created and the status was not written.
+/// Checks that a time has one Job, at whatever point the server stops: also if the Job was created
+/// and the status was not written.
 #[tokio::test]
 async fn a_time_is_run_once_though_the_server_is_restarted() -> Result<()> {
     let data = TempDir::new()?;

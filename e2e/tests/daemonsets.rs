@@ -39,7 +39,8 @@ fn sorted_uids(pods: &[Value]) -> Vec<String> {
     uids
 }
 
-/// Upstream: "should run and stop simple daemon", "should list and delete a collection of DaemonSets".
+/// Covers upstream's "should run and stop simple daemon", "should list and delete a collection of
+/// DaemonSets".
 #[tokio::test]
 async fn each_node_runs_one_pod_and_a_deleted_one_is_revived() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -67,7 +68,7 @@ async fn each_node_runs_one_pod_and_a_deleted_one_is_revived() -> Result<()> {
     client.until_items(&pods(DEFAULT), 0).await.map(drop)
 }
 
-/// Upstream: "should run and stop complex daemon", "... with node affinity".
+/// Covers upstream's "should run and stop complex daemon", "... with node affinity".
 #[tokio::test]
 async fn pods_follow_the_labels_of_nodes() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -103,7 +104,7 @@ async fn pods_follow_the_labels_of_nodes() -> Result<()> {
     client.until(&set(), is_rolled_out).await.map(drop)
 }
 
-/// Upstream: "should retry creating failed daemon pods".
+/// Covers upstream's "should retry creating failed daemon pods".
 #[tokio::test]
 async fn a_failed_pod_is_replaced() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -120,7 +121,7 @@ async fn a_failed_pod_is_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should not update pod when spec was updated and update strategy is OnDelete".
+/// Covers upstream's "should not update pod when spec was updated and update strategy is OnDelete".
 #[tokio::test]
 async fn on_delete_a_pod_is_updated_when_it_is_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -143,8 +144,8 @@ async fn on_delete_a_pod_is_updated_when_it_is_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should update pod when spec was updated and update strategy is RollingUpdate", "should rollback without unnecessary
-/// restarts".
+/// Covers upstream's "should update pod when spec was updated and update strategy is
+/// RollingUpdate", "should rollback without unnecessary restarts".
 #[tokio::test]
 async fn a_rollback_restarts_only_what_was_updated() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -173,7 +174,8 @@ async fn a_rollback_restarts_only_what_was_updated() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should surge pods onto nodes when spec was updated and update strategy is RollingUpdate".
+/// Covers upstream's "should surge pods onto nodes when spec was updated and update strategy is
+/// RollingUpdate".
 #[tokio::test]
 async fn with_a_surge_an_old_pod_stays_until_the_new_one_is_available() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -211,7 +213,7 @@ async fn with_a_surge_an_old_pod_stays_until_the_new_one_is_available() -> Resul
     Ok(())
 }
 
-/// Upstream: "should verify changes to a daemon set status".
+/// Covers upstream's "should verify changes to a daemon set status".
 #[tokio::test]
 async fn the_status_of_a_set_can_be_read_and_changed() -> Result<()> {
     let (_cluster, mut client) = start().await?;

@@ -1,5 +1,6 @@
-//! The dependencies come from crates.io, under the licences of `deny.toml`: what `cargo deny check licenses sources` checks,
-//! where it is not installed. Of other platforms' dependencies only cargo-deny knows.
+//! The dependencies come from crates.io, under the licenses of `deny.toml`: what `cargo deny check
+//! licenses sources` checks, where it is not installed. Of other platforms' dependencies only
+//! cargo-deny knows.
 
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// The output of a program in the workspace.
+/// Returns the output of a program in the workspace.
 fn output(program: &str, arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let ran = Command::new(program).args(arguments).current_dir(root).output().unwrap();
@@ -20,7 +21,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// The packages in the tree of this platform.
+/// Returns the packages in the dependency tree of this platform.
 fn packages() -> Vec<Value> {
     let cargo = env!("CARGO");
     let version = output(cargo, &["version", "--verbose"]);
@@ -30,7 +31,8 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// The allowed licences of `deny.toml`: those of every crate under "", those of single crates under their names.
+/// Returns the allowed licenses of `deny.toml`: those of every crate under "", those of single
+/// crates under their names.
 fn allowed() -> BTreeMap<String, Vec<String>> {
     let text = include_str!("../../deny.toml");
     let section = text.split("[licenses]").nth(1).and_then(|rest| rest.split("\n[").next()).unwrap();

@@ -20,7 +20,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// The period at rest in which no request may be sent.
 const REST: Duration = Duration::from_secs(5);
 
-/// Workloads in every kind of rest: complete, paused, without ready pods, past their deadline.
+/// Covers workloads in every kind of rest: complete, paused, without ready pods, past their
+/// deadline.
 #[tokio::test]
 async fn workloads_at_rest_send_no_requests() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -85,7 +86,7 @@ async fn a_rollout_continues_after_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "RollingUpdateDeployment should delete old pods and create new ones",
+/// Covers upstream's "RollingUpdateDeployment should delete old pods and create new ones",
 /// "RecreateDeployment should delete old pods and create new ones", "deployment should support
 /// rollover", "deployment should delete old replica sets".
 #[tokio::test]
@@ -114,7 +115,7 @@ async fn each_strategy_replaces_all_pods_and_the_history_is_short() -> Result<()
     Ok(())
 }
 
-/// Upstream: "test Deployment ReplicaSet orphaning and adoption regarding controllerRef".
+/// Covers upstream's "test Deployment ReplicaSet orphaning and adoption regarding controllerRef".
 #[tokio::test]
 async fn orphaned_replica_sets_are_adopted_by_the_next_deployment() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -138,7 +139,7 @@ async fn orphaned_replica_sets_are_adopted_by_the_next_deployment() -> Result<()
     client.until(&name, |set| controller(set).is_none()).await.map(drop)
 }
 
-/// Upstream: "deployment should support proportional scaling".
+/// Covers upstream's "deployment should support proportional scaling".
 #[tokio::test]
 async fn a_deployment_that_is_scaled_during_a_rollout_scales_all_its_sets() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -165,8 +166,8 @@ async fn a_deployment_that_is_scaled_during_a_rollout_scales_all_its_sets() -> R
     client.until(REPLICA_SETS, has_sizes([13, 20])).await.map(drop)
 }
 
-/// Upstream: "Deployment should have a working scale subresource", "should validate Deployment
-/// Status endpoints".
+/// Covers upstream's "Deployment should have a working scale subresource", "should validate
+/// Deployment Status endpoints".
 #[tokio::test]
 async fn scale_and_status_of_a_deployment_are_read_and_written() -> Result<()> {
     let cluster = cluster().start().await?;
@@ -187,7 +188,7 @@ async fn scale_and_status_of_a_deployment_are_read_and_written() -> Result<()> {
         .map(drop)
 }
 
-/// Upstream: "iterative rollouts should eventually progress".
+/// Covers upstream's "iterative rollouts should eventually progress".
 #[tokio::test]
 async fn changes_in_quick_succession_end_in_a_complete_deployment() -> Result<()> {
     let cluster = cluster().start().await?;

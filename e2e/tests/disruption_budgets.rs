@@ -57,11 +57,11 @@ async fn any_ready_pod(client: &mut JsonClient, namespace: &str) -> Result<Strin
     Ok(name(pods.iter().find(|pod| is_ready(pod)).context("no pod is ready")?).to_owned())
 }
 
-/// Upstream: "evictions: no PDB => should allow an eviction", "too few pods, absolute => should not
-/// allow an eviction", "enough pods, absolute => should allow an eviction", "enough pods,
-/// replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage =>
-/// should not allow an eviction", "maxUnavailable allow single eviction, percentage => should allow
-/// an eviction", "maxUnavailable deny evictions, integer => should not allow an eviction".
+/// Covers upstream's "evictions: no PDB => should allow an eviction", "too few pods, absolute =>
+/// should not allow an eviction", "enough pods, absolute => should allow an eviction", "enough
+/// pods, replicaSet, percentage => should allow an eviction", "too few pods, replicaSet, percentage
+/// => should not allow an eviction", "maxUnavailable allow single eviction, percentage => should
+/// allow an eviction", "maxUnavailable deny evictions, integer => should not allow an eviction".
 #[tokio::test]
 async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     const ALLOWED: u16 = 201;
@@ -104,9 +104,10 @@ async fn evictions_are_allowed_as_the_budget_says() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should create a PodDisruptionBudget", "should observe PodDisruptionBudget status
-/// updated", "should update/patch PodDisruptionBudget status", "should block an eviction until the
-/// PDB is updated to allow it", "should list and delete a collection of PodDisruptionBudgets".
+/// Covers upstream's "should create a PodDisruptionBudget", "should observe PodDisruptionBudget
+/// status updated", "should update/patch PodDisruptionBudget status", "should block an eviction
+/// until the PDB is updated to allow it", "should list and delete a collection of
+/// PodDisruptionBudgets".
 #[tokio::test]
 async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -140,8 +141,8 @@ async fn a_budget_is_changed_observed_listed_and_deleted() -> Result<()> {
     client.until_items(all, 0).await.map(drop)
 }
 
-/// Upstream: "should observe that the PodDisruptionBudget status is not updated for unmanaged
-/// pods".
+/// Covers upstream's "should observe that the PodDisruptionBudget status is not updated for
+/// unmanaged pods".
 #[tokio::test]
 async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -157,7 +158,7 @@ async fn pods_without_a_controller_are_not_expected() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "...
+/// Covers upstream's "should evict ready pods with Default UnhealthyPodEvictionPolicy" and "...
 /// IfHealthyBudget" and "... AlwaysAllow UnhealthyPodEvictionPolicy", "should not evict unready
 /// pods with Default ..." and "... IfHealthyBudget ...", "should evict unready pods with
 /// AlwaysAllow ...".

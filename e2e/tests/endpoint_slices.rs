@@ -33,7 +33,7 @@ fn pod(name: &str, container_port: u16) -> Value {
     pod
 }
 
-/// Each endpoint: the pod, the port, and whether it is ready; ordered.
+/// Returns each endpoint: the pod, the port, and whether it is ready; ordered.
 fn endpoints(list: &Value) -> Vec<(String, u64, bool)> {
     let slices = items(list).into_iter().flatten();
     let mut found: Vec<_> = slices
@@ -49,8 +49,8 @@ fn endpoints(list: &Value) -> Vec<(String, u64, bool)> {
     found
 }
 
-/// Upstream: "should create and delete Endpoints and EndpointSlices for a Service with a selector specified", "should create
-/// Endpoints and EndpointSlices for Pods matching a Service".
+/// Covers upstream's "should create and delete Endpoints and EndpointSlices for a Service with a
+/// selector specified", "should create Endpoints and EndpointSlices for Pods matching a Service".
 #[tokio::test]
 async fn slices_follow_the_pods_of_a_service() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -90,8 +90,8 @@ async fn slices_follow_the_pods_of_a_service() -> Result<()> {
     client.until_items(&slices_of("web"), 0).await.map(drop)
 }
 
-/// Upstream: "should mirror a custom Endpoints resource through create update and delete", "should mirror a custom Endpoint with
-/// multiple subsets and same IP address".
+/// Covers upstream's "should mirror a custom Endpoints resource through create update and delete",
+/// "should mirror a custom Endpoint with multiple subsets and same IP address".
 #[tokio::test]
 async fn endpoints_of_a_service_without_a_selector_are_mirrored() -> Result<()> {
     let (_cluster, mut client) = start().await?;

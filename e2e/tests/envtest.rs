@@ -70,7 +70,7 @@ impl Process {
         Ok(Process(command.stdin(Stdio::null()).spawn()?))
     }
 
-    /// SIGTERM to the group.
+    /// Sends SIGTERM to the process group and waits for its end.
     async fn stop(mut self) -> Result<ExitStatus> {
         let id = self.0.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("it has ended")?;
         kill_process_group(id, Signal::TERM)?;
@@ -308,8 +308,8 @@ fn post(path: &str, body: &Value) -> Result<hyper::Request<Vec<u8>>> {
     Ok(request.body(body.to_string().into_bytes())?)
 }
 
-/// A namespace that only its controller could empty, and objects that controllers would create or
-/// delete in it.
+/// Creates a namespace that only its controller could empty, and objects that controllers would
+/// create or delete in it.
 #[tokio::test]
 async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     const SELECTED: &str = "namespace-controller,serviceaccount-controller,garbage-collector-controller";

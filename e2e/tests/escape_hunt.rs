@@ -287,7 +287,7 @@ impl RandomRun {
         Ok(removable_directory)
     }
 
-    /// Everything that must not change: the content of each file, the target of each link.
+    /// Returns everything that must not change: the content of each file, the target of each link.
     fn snapshot(&self) -> Result<BTreeMap<PathBuf, String>> {
         let mut snapshot = BTreeMap::new();
         add_entries(self.outside.path(), &mut snapshot)?;

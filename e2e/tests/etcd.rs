@@ -38,7 +38,7 @@ impl Shared {
     async fn start(members: usize) -> Result<Option<Shared>> {
         let Some(etcd) = start_or_skip(members)? else { return Ok(None) };
         let keys = TempDir::new()?;
-        // Whoever starts first makes the keys.
+        // The first server creates the keys.
         let first = cluster().data_dir(keys.path()).flag("--controllers", "").start().await?;
         ensure!(first.stop().await?.success(), "no clean stop");
         Ok(Some(Shared { etcd, keys }))
@@ -143,7 +143,7 @@ async fn each_server_sees_the_others_writes() -> Result<()> {
     Ok(())
 }
 
-/// Both servers give out cluster IPs and node ports at once, and none twice.
+/// Checks that both servers allocate cluster IPs and node ports concurrently, and none twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_allocated_twice() -> Result<()> {
     const EACH: usize = 40;
@@ -165,7 +165,7 @@ async fn nothing_is_allocated_twice() -> Result<()> {
     let ports: BTreeSet<_> =
         all("/spec/ports/0/nodePort").into_iter().chain(all("/spec/ports/1/nodePort")).collect();
     assert_eq!(ports.len(), 4 * EACH);
-    // What is returned can be taken again.
+    // A released port can be allocated again.
     let port = services[0]["spec"]["ports"][0]["nodePort"].clone();
     json(&two).await?.delete(&format!("{SERVICES}/s0")).await?;
     let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
@@ -173,8 +173,8 @@ async fn nothing_is_allocated_twice() -> Result<()> {
     Ok(())
 }
 
-/// Writers on both servers, one of which is killed: what was acknowledged is there, and a watch that is resumed on the other
-/// server shows each change once.
+/// Writes on both servers, one of which is killed: acknowledged writes exist, and a watch that is
+/// resumed on the other server shows each change once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing() -> Result<()> {
     let Some(shared) = Shared::start(1).await? else { return Ok(()) };
@@ -277,7 +277,8 @@ async fn two_members_of_three_keep_serving() -> Result<()> {
     Ok(())
 }
 
-/// The controllers of one server work at a time; when that server is killed, those of the other go on.
+/// Checks that the controllers of one server work at a time, and that those of the other take over
+/// when that server is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_server_takes_over_the_controllers() -> Result<()> {
     let Some(shared) = Shared::start(1).await? else { return Ok(()) };
@@ -360,7 +361,7 @@ async fn write_raw(
     }
 }
 
-/// A value that cannot be decoded is there all the same: its namespace is not deleted before it is gone.
+/// Checks that a value that cannot be decoded still counts: its namespace is not deleted before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_value_holds_its_namespace() -> Result<()> {
     let Some(shared) = Shared::start(1).await? else { return Ok(()) };
@@ -399,7 +400,8 @@ async fn an_unreadable_value_holds_its_namespace() -> Result<()> {
     Ok(())
 }
 
-/// A backup of a server with a data directory goes to a cluster, and one of the cluster goes to a data directory.
+/// Restores a backup of a server with a data directory to a cluster, and one of the cluster to a
+/// data directory.
 #[tokio::test(flavor = "multi_thread")]
 async fn backups_move_between_stores() -> Result<()> {
     let Some(shared) = Shared::start(1).await? else { return Ok(()) };

@@ -24,10 +24,10 @@ fn config_map(name: &str) -> Result<ConfigMap> {
     object(json!({"metadata": {"name": name}, "data": {"name": name}}))
 }
 
-/// A control plane with a Deployment whose pods run, and a ConfigMap.
+/// Starts a control plane with a Deployment whose pods run, and a ConfigMap.
 async fn template() -> Result<ControlPlane> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
-    // What controllers make in each namespace comes before what the tests make.
+    // The controllers create the objects of each namespace before the tests create theirs.
     control_plane.settle().await?;
     let client = control_plane.client();
     let maps = Api::<ConfigMap>::default_namespaced(client.clone());
@@ -40,7 +40,8 @@ async fn template() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// The objects, by their paths, with their versions, but for those that name the authority and the port of a fork.
+/// Returns the objects, by their paths, with their versions, except for those that name the
+/// authority and the port of a fork.
 async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
     let client = control_plane.client();
     let mut versions = Vec::new();
@@ -73,12 +74,12 @@ async fn versions(control_plane: &ControlPlane) -> Result<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_begins_with_all_of_its_parent_and_goes_its_own_way() -> Result<()> {
+async fn a_fork_begins_with_its_parents_objects_and_changes_independently() -> Result<()> {
     let parent = template().await?;
     let before = versions(&parent).await?;
     let fork = parent.fork().await?;
     ensure!(versions(&fork).await? == before, "the same objects at the same versions");
-    // What is at rest in the parent is at rest in the fork.
+    // A fork of a settled parent is settled.
     fork.settle().await?;
     ensure!(versions(&fork).await? == before, "nothing is written");
 
@@ -123,7 +124,7 @@ async fn a_fork_begins_with_all_of_its_parent_and_goes_its_own_way() -> Result<(
     Ok(())
 }
 
-/// A watch goes on in a fork at a revision of the parent's history.
+/// Checks that a watch continues in a fork at a revision of the parent's history.
 #[tokio::test(flavor = "multi_thread")]
 async fn history_crosses() -> Result<()> {
     let parent = template().await?;
@@ -150,7 +151,7 @@ async fn history_crosses() -> Result<()> {
     Ok(())
 }
 
-/// Custom resources are served by a fork from its first moment on.
+/// Checks that a fork serves custom resources from its start.
 #[tokio::test(flavor = "multi_thread")]
 async fn definitions_cross() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().start().await?;
@@ -181,9 +182,9 @@ async fn definitions_cross() -> Result<()> {
     Ok(())
 }
 
-/// A fork has the time of its parent, and a clock of its own.
+/// Checks that a fork starts with the time of its parent, and has a clock of its own.
 #[tokio::test(flavor = "multi_thread")]
-async fn clocks_go_separate_ways() -> Result<()> {
+async fn a_fork_has_its_own_clock() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().clock(ClockMode::Manual).start().await?;
     parent.settle().await?;
     parent.clock().advance(std::time::Duration::from_secs(3600)).await?;
@@ -198,7 +199,7 @@ async fn clocks_go_separate_ways() -> Result<()> {
 
 const FORKS: &str = "/coracle/v1alpha1/forks";
 
-/// The status and the body of a response.
+/// Returns the status and the body of a response.
 async fn call(
     connection: &mut Connection,
     method: &str,
@@ -322,7 +323,7 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
     Ok(())
 }
 
-/// Many forks work at once, each for itself.
+/// Checks that many forks work at once and independently.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_forks_work_at_once() -> Result<()> {
     let parent = template().await?;
@@ -421,7 +422,7 @@ async fn the_command_line_makes_forks() -> Result<()> {
     Ok(())
 }
 
-/// The volumes of a fork are its own: their end touches no directory of the parent.
+/// Checks that a fork has its own volumes: deleting them touches no directory of the parent.
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     let data = tempfile::tempdir()?;
@@ -461,7 +462,8 @@ async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     Ok(())
 }
 
-/// The forks of clients end with the original control plane; those of the library go on.
+/// Checks that the forks of clients end with the original control plane, and that those of the
+/// library continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_of_clients_end_with_the_process_that_serves_them() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().nodes(0).start().await?;

@@ -181,7 +181,7 @@ async fn watch(control_plane: &ControlPlane, from: u64) -> Result<Events> {
     Ok(maps.watch(&WatchParams::default().labels(LABEL), &from.to_string()).await?.boxed())
 }
 
-/// The next change of a watch.
+/// Returns the next change of a watch.
 async fn next(events: &mut Events) -> Result<(u64, Change)> {
     let event =
         tokio::time::timeout(EVENT, events.next()).await.context("no event")?.context("the watch ends")??;

@@ -22,7 +22,7 @@ const FORKS: &str = "/coracle/v1alpha1/forks";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// The credentials of a configuration, for another server.
+/// Copies a configuration with its credentials for another server.
 fn at(config: &kube::Config, url: impl AsRef<str>) -> Result<kube::Config> {
     let mut config = config.clone();
     config.cluster_url = url.as_ref().parse()?;
@@ -53,7 +53,7 @@ impl Family {
     }
 }
 
-/// Has a control plane issue a certificate for a user. Returns it with its key, both in PEM.
+/// Requests a certificate for a user from a control plane. Returns it with its key, both in PEM.
 async fn certificate(config: &kube::Config, user: &str) -> Result<(Vec<u8>, String)> {
     let mut client = JsonClient::new(&Endpoint::new(config)?).await?;
     let (key, mut params) = (KeyPair::generate()?, CertificateParams::default());
@@ -104,7 +104,8 @@ async fn a_certificate_of_a_fork_is_trusted_by_it_alone() -> Result<()> {
     Ok(())
 }
 
-/// The endpoints for tests, which look at the host of a request, are served below the path over HTTP/2 too.
+/// Checks that the endpoints for tests, which read the host of a request, are served below the path
+/// over HTTP/2 too.
 #[tokio::test(flavor = "multi_thread")]
 async fn forks_are_reached_below_their_parent_over_http2() -> Result<()> {
     let family = Family::start().await?;
@@ -178,7 +179,7 @@ async fn what_names_the_server_leads_to_the_fork() -> Result<()> {
     let mut client = JsonClient::new(&Endpoint::new(&a)?).await?;
     let secret = json!({"metadata": {"name": "s"}});
     let (status, body) = client.send("POST", "/api/v1/namespaces/default/secrets", Some(secret)).await?;
-    // As upstream says it of an answer that is no review; what is not reached or not trusted has another text.
+    // Upstream's text for a response that is not a review; other failures have other texts.
     let is_answered =
         body["message"].as_str().is_some_and(|text| text.ends_with("failed to call webhook: unknown"));
     ensure!(status == 500 && is_answered, "{status} {body}");
@@ -198,7 +199,7 @@ async fn the_service_of_the_server_leads_to_the_fork() -> Result<()> {
     Ok(())
 }
 
-/// Each test has a webhook server of its own, for one Service that the template names.
+/// Gives each test a webhook server of its own, for one Service that the template names.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_of_forks_are_servers_of_their_tests() -> Result<()> {
     let parent = ControlPlane::builder().ephemeral().nodes(0).start().await?;

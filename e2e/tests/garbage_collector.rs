@@ -66,7 +66,7 @@ impl OwnerGraph {
         self.members.get(index).cloned()
     }
 
-    /// Random owners for a member, or for a new one.
+    /// Chooses random owners for a member, or for a new one.
     fn owners(&mut self, member: Option<&ConfigMap>) -> Vec<OwnerReference> {
         let older = member
             .filter(|_| !self.circles)
@@ -91,7 +91,7 @@ impl OwnerGraph {
         self.histories.entry(uid.to_owned()).or_default().owners.push(owners);
     }
 
-    /// One random operation. An operation on an object that was just collected may fail.
+    /// Runs one random operation. An operation on an object that was just collected may fail.
     async fn operate(&mut self, number: usize) -> Result<()> {
         match self.rng.below(10) {
             0..=4 => {
@@ -127,7 +127,8 @@ impl OwnerGraph {
         Ok(())
     }
 
-    /// The objects that must exist: not deleted, and never with owners that may all be collected.
+    /// Returns the objects that must exist: not deleted, and never with owners that may all be
+    /// collected.
     fn expected_survivors(&self) -> BTreeSet<&str> {
         let mut collectable: BTreeSet<&str> = BTreeSet::new();
         loop {
@@ -199,7 +200,7 @@ async fn owner_graph(client: &Client, name: &str, seed: u64, circles: bool) -> R
     })
 }
 
-/// Exactly the objects without a remaining owner are collected.
+/// Checks that exactly the objects without a remaining owner are collected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_owner_graphs_are_collected() -> Result<()> {
     const GRAPHS: u64 = 4;
@@ -232,7 +233,7 @@ async fn start(data: &Path) -> Result<(Cluster, Api<ConfigMap>)> {
     Ok((cluster, api))
 }
 
-/// A cascade completes, however often the control plane is killed meanwhile.
+/// Checks that a cascade completes even if the control plane is killed repeatedly meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cascade_continues_after_crashes() -> Result<()> {
     const ROUNDS: usize = 20;

@@ -81,7 +81,7 @@ async fn claim_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The leak that the KEP fixes.
+/// Covers the leak that the KEP fixes.
 async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
@@ -90,7 +90,7 @@ async fn volume_first_with_delete(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The volume is deleted, and stays as long as its claim exists.
+/// Checks that a deleted volume stays as long as its claim exists.
 async fn a_terminating_volume_stays_while_it_is_bound(
     scenario: &mut Scenario,
     bound_claim: &BoundClaim,
@@ -162,8 +162,9 @@ async fn static_volume_claim_first(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "The finalizer kubernetes.io/pv-controller will not be added on statically provisioned in-tree volumes", so their storage may
-/// remain; a CSI driver adds its own finalizer when the volume is bound.
+/// Checks the design's "The finalizer kubernetes.io/pv-controller will not be added on statically
+/// provisioned in-tree volumes", so their storage may remain; a CSI driver adds its own finalizer
+/// when the volume is bound.
 async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Delete").await?;
     match scenario.driver.protects_static_volumes() {
@@ -185,7 +186,8 @@ async fn static_volume_volume_first(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "In cases where the volume is not associated with a claim, the finalizer is not added."
+/// Checks the design's "In cases where the volume is not associated with a claim, the finalizer is
+/// not added."
 async fn an_unbound_static_volume_keeps_its_directory(scenario: &mut Scenario) -> Result<()> {
     let directory = scenario.create_static_volume("by-hand", "Delete").await?;
     scenario.until_settled().await?;
@@ -241,7 +243,8 @@ async fn policy_becomes_delete_when_released(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// The oldest policy, which no CSI driver supports: the volume stays, and its data are deleted.
+/// Covers the oldest policy, which no CSI driver supports: the volume stays, and its data are
+/// deleted.
 async fn policy_recycle(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound_static("by-hand", "Recycle").await?;
     scenario.delete::<PersistentVolumeClaim>("by-hand").await?;
@@ -283,7 +286,8 @@ async fn until_deletion_failed(scenario: &Scenario, volume: &str) -> Result<Pers
     const FAILED: (&str, &str) = ("VolumeFailedDelete", "Not a directory");
     let phase = scenario.driver.phase_after_failure();
     match phase {
-        // What sets the phase records the event once, after that; the others record one each time they try.
+        // A driver that sets the phase records the event once, after that; the others record one
+        // per attempt.
         "Failed" => {
             scenario.until(volume, |volume: &PersistentVolume| volume_phase(volume) == phase).await?;
             scenario.until_event_once(volume, FAILED.0, FAILED.1).await?;
@@ -304,7 +308,7 @@ async fn a_volume_without_a_directory_is_deleted(scenario: &mut Scenario) -> Res
     scenario.assert_remaining(&[]).await
 }
 
-/// The storage was deleted, and the server crashed before it could record that.
+/// Crashes the server after the storage was deleted and before that was recorded.
 async fn a_crash_after_the_storage_was_deleted(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     a_terminating_volume_stays_while_it_is_bound(scenario, &bound_claim).await?;
@@ -376,7 +380,8 @@ async fn gate_off_claim_first_deletes(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "The new finalizer will be added to all existing volumes when the feature is enabled."
+/// Checks the design's "The new finalizer will be added to all existing volumes when the feature is
+/// enabled."
 async fn upgrade_adds_the_finalizer_to_existing_volumes(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
@@ -390,8 +395,9 @@ async fn upgrade_adds_the_finalizer_to_existing_volumes(scenario: &mut Scenario)
     scenario.assert_remaining(&[]).await
 }
 
-/// "There may be volumes with the finalizer that the older Kubernetes does not remove": those of the in-tree plugin stay until a
-/// user removes it, those of a CSI driver are deleted. Their storage leaks as before the KEP.
+/// Checks the design's "There may be volumes with the finalizer that the older Kubernetes does not
+/// remove": those of the in-tree plugin stay until a user removes it, those of a CSI driver are
+/// deleted. Their storage leaks as before the KEP.
 async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.restart_with_gate(GATE, false).await?;
@@ -413,7 +419,8 @@ async fn downgrade_lets_volumes_leak_again(scenario: &mut Scenario) -> Result<()
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
-/// "What happens if we reenable the feature? Will pick the new behavior as described."
+/// Checks the design's "What happens if we reenable the feature? Will pick the new behavior as
+/// described."
 async fn downgrade_and_upgrade_again(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     let kept = [VOLUME_PROTECTION, scenario.driver.finalizer()];
@@ -431,7 +438,8 @@ async fn downgrade_and_upgrade_again(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// A volume deleted while the feature was off, and kept by its finalizer, is deleted once the feature is on again.
+/// Checks that a volume deleted while the feature was off, and kept by its finalizer, is deleted
+/// once the feature is on again.
 async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Scenario) -> Result<()> {
     let bound_claims =
         [scenario.create_bound("data", "delete").await?, scenario.create_bound("logs", "delete").await?];
@@ -450,7 +458,8 @@ async fn upgrade_again_deletes_volumes_that_the_finalizer_kept(scenario: &mut Sc
     scenario.assert_remaining(&[]).await
 }
 
-/// With the gate off the controller deletes the storage of a volume, but does not remove a finalizer that it does not know.
+/// Checks that with the gate off the controller deletes the storage of a volume, but does not
+/// remove a finalizer that it does not know.
 async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
     scenario: &mut Scenario,
 ) -> Result<()> {
@@ -465,9 +474,10 @@ async fn downgrade_claim_first_deletes_the_storage_and_leaves_the_finalizer(
     scenario.assert_remaining(&[]).await
 }
 
-/// "If there are volumes that have a valid associated claim and a deletion timestamp set, then a finalizer is added": the API
-/// rejects new finalizers of a terminating object, whoever adds them. As in Kubernetes 1.36 such a volume is not deleted with its claim, so that
-/// nothing leaks unnoticed and a user decides about the data.
+/// Checks the design's "If there are volumes that have a valid associated claim and a deletion
+/// timestamp set, then a finalizer is added": the API rejects new finalizers of a terminating
+/// object from all clients. As in Kubernetes 1.36 such a volume is not deleted with its claim, so
+/// that nothing leaks unnoticed and a user decides about the data.
 async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let bound_claim = scenario.create_bound("data", "delete").await?;
@@ -487,8 +497,9 @@ async fn upgrade_keeps_volumes_that_were_deleted_before(scenario: &mut Scenario)
     scenario.assert_remaining(&[&bound_claim]).await
 }
 
-/// "When CSI migration is enabled, the finalizer kubernetes.io/pv-controller will be removed, and the external-provisioner adds
-/// its own; when it is disabled, the finalizer is added back." With data on the volumes, and deletions before and after.
+/// Checks the design's "When CSI migration is enabled, the finalizer kubernetes.io/pv-controller
+/// will be removed, and the external-provisioner adds its own; when it is disabled, the finalizer
+/// is added back." With data on the volumes, and deletions before and after.
 async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
     let mut bound_claims = Vec::new();
     for (name, class) in [("on", "delete"), ("off", "delete"), ("kept", "retain"), ("going", "delete")] {
@@ -516,8 +527,8 @@ async fn migration_on_and_off(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// The claim is deleted before its volume is recorded in it, so only the volume refers to the claim. It is released immediately,
-/// not at the next resync.
+/// Deletes the claim before its volume is recorded in it, so only the volume refers to the claim.
+/// It is released immediately, not at the next resync.
 async fn a_volume_not_yet_recorded_in_its_claim_is_released(scenario: &mut Scenario) -> Result<()> {
     const RESYNC: Duration = Duration::from_secs(15);
     // The two are never bound: their modes differ.

@@ -36,7 +36,7 @@ async fn create(connection: &mut Connection, path: &str, object: &Value) -> Resu
     Ok(())
 }
 
-/// A webhook for ConfigMaps of the namespace `default`.
+/// Builds a webhook for ConfigMaps of the namespace `default`.
 fn webhook(client: Value) -> Value {
     json!({
         "metadata": {"name": "w"},
@@ -59,7 +59,7 @@ fn api_service(ca_bundle: Option<&str>) -> Value {
     })
 }
 
-/// The condition of the APIService, once it has one that fits.
+/// Returns the condition of the APIService, once it has one that fits.
 async fn condition(connection: &mut Connection, fits: impl Fn(&Value) -> bool) -> Result<Value> {
     let path = format!("{API_SERVICES}/v1.g.example.com");
     let get = async || {
@@ -69,13 +69,14 @@ async fn condition(connection: &mut Connection, fits: impl Fn(&Value) -> bool) -
     until("its condition", get, fits).await
 }
 
-/// A list of that many bytes, of objects with one member.
+/// Builds a list of `bytes` bytes, of objects with one member.
 fn objects(bytes: usize) -> String {
     let one = r#"{"":0},"#;
     format!("[{}0]", one.repeat(bytes / one.len()))
 }
 
-/// A document whose lists of objects have `bytes` in all, in a place that a webhook chooses by the name of the object.
+/// Responds with a document whose lists of objects have `bytes` in all, in a place that the name of
+/// the object chooses.
 async fn hostile_review(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body)?;
@@ -115,7 +116,7 @@ async fn a_response_of_a_webhook_takes_little_more_memory_than_its_bytes() -> Re
     Ok(())
 }
 
-/// An aggregated server whose documents are as large as they may be.
+/// Serves an aggregated API whose documents have the maximum size.
 async fn hostile_api(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let document = match request.uri().path() {
         "/apis/g.example.com/v1" => {
@@ -198,7 +199,7 @@ async fn silent(mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>>
     Ok(response)
 }
 
-/// A connection to the aggregated server that switched protocols.
+/// Opens a connection to the aggregated server that switched protocols.
 async fn tunnel(endpoint: &Endpoint) -> Result<TlsStream<TcpStream>> {
     let mut stream = endpoint.tls(b"http/1.1").await?;
     let head = "GET /apis/g.example.com/v1/tunnel HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: test\r\n\r\n";

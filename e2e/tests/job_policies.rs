@@ -42,12 +42,14 @@ fn is(r#type: &'static str) -> impl Fn(&Value) -> bool {
     move |job| condition(job, r#type) == Some("True")
 }
 
-/// Upstream, in this order: "should run a job to completion when tasks succeed", "should allow to use the pod failure policy on
-/// exit code to fail job early", "... to not count the failure towards the backoffLimit" (here: ignored until the deadline), "should
-/// fail when exceeds active deadline", "should fail to exceed backoffLimit", "should execute all indexes despite some failing when
-/// using backoffLimitPerIndex", "should terminate job execution when the number of failed indexes exceeds maxFailedIndexes", "should
-/// mark indexes as failed when the FailIndex action is matched in podFailurePolicy", "with successPolicy should succeeded when all
-/// indexes succeeded", "... succeededIndexes rule", "... succeededCount rule".
+/// Covers, in this order, upstream's "should run a job to completion when tasks succeed", "should
+/// allow to use the pod failure policy on exit code to fail job early", "... to not count the
+/// failure towards the backoffLimit" (here: ignored until the deadline), "should fail when exceeds
+/// active deadline", "should fail to exceed backoffLimit", "should execute all indexes despite some
+/// failing when using backoffLimitPerIndex", "should terminate job execution when the number of
+/// failed indexes exceeds maxFailedIndexes", "should mark indexes as failed when the FailIndex
+/// action is matched in podFailurePolicy", "with successPolicy should succeeded when all indexes
+/// succeeded", "... succeededIndexes rule", "... succeededCount rule".
 #[tokio::test]
 async fn jobs_end_as_their_policies_say() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -144,8 +146,9 @@ async fn jobs_end_as_their_policies_say() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should not create pods when created in suspend state", "should delete pods when suspended", "should update the status
-/// ready field", "should remove pods when job is deleted".
+/// Covers upstream's "should not create pods when created in suspend state", "should delete pods
+/// when suspended", "should update the status ready field", "should remove pods when job is
+/// deleted".
 #[tokio::test]
 async fn a_suspended_job_has_no_pods() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -164,7 +167,8 @@ async fn a_suspended_job_has_no_pods() -> Result<()> {
     client.until_items(&pods(DEFAULT), 0).await.map(drop)
 }
 
-/// Upstream: "should create pods for an Indexed job with completion indexes and specified hostname".
+/// Covers upstream's "should create pods for an Indexed job with completion indexes and specified
+/// hostname".
 #[tokio::test]
 async fn pods_of_an_indexed_job_have_their_index_and_host_name() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -184,7 +188,7 @@ async fn pods_of_an_indexed_job_have_their_index_and_host_name() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should adopt matching orphans and release non-matching pods".
+/// Covers upstream's "should adopt matching orphans and release non-matching pods".
 #[tokio::test]
 async fn orphans_are_adopted_and_others_released() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -203,7 +207,8 @@ async fn orphans_are_adopted_and_others_released() -> Result<()> {
     client.until(&path("web"), |job| job["status"]["ready"] == 2).await.map(drop)
 }
 
-/// Upstream: "should recreate pods only after they have failed if pod replacement policy is set to Failed".
+/// Covers upstream's "should recreate pods only after they have failed if pod replacement policy is
+/// set to Failed".
 #[tokio::test]
 async fn a_terminating_pod_is_replaced_when_it_has_failed() -> Result<()> {
     let (_cluster, mut client) = start().await?;

@@ -23,12 +23,12 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The only controller is the one that creates service accounts, which pods need.
+/// Starts a control plane whose only controller creates service accounts, which pods need.
 async fn start() -> Result<Cluster> {
     cluster().flag("--controllers", "serviceaccount-controller").with_service_account().start().await
 }
 
-/// A typed object.
+/// Converts a value to a typed object.
 fn object<K: DeserializeOwned>(object: Value) -> Result<K> {
     Ok(serde_json::from_value(object)?)
 }
@@ -48,7 +48,7 @@ fn deployment(name: &str) -> Result<Deployment> {
     }}))
 }
 
-/// A pod that no simulated node changes.
+/// Builds a pod that no simulated node changes.
 fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     let metadata = json!({"name": name, "annotations": {"sim.coracle.dev/ignore": "true"}});
     object(json!({"metadata": metadata, "spec": {
@@ -58,7 +58,7 @@ fn pod(name: &str, node: Option<&str>) -> Result<Pod> {
     }}))
 }
 
-/// The Status of a request that must fail.
+/// Returns the Status of a request that must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<Box<Status>> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -240,7 +240,7 @@ async fn subresources_are_read_and_written() -> Result<()> {
     Ok(())
 }
 
-/// The events of an object, by its label.
+/// Formats the events of an object, by its label.
 fn changes(event: Event<ConfigMap>) -> Option<String> {
     match event {
         Event::Apply(object) => Some(format!("{}={}", object.name_any(), object.labels().get("scenario")?)),
@@ -292,7 +292,8 @@ async fn a_reflector_sees_every_change() -> Result<()> {
     Ok(())
 }
 
-/// The library's client uses no socket, and sees the same objects as a client over the network.
+/// Checks that the library's client uses no socket, and sees the same objects as a client over the
+/// network.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_in_process_client_works() -> Result<()> {
     // The deployment controller writes to Deployments too, and would conflict with the update.

@@ -221,7 +221,7 @@ async fn cluster_information_is_shown() -> Result<()> {
     .await
 }
 
-/// Server-side apply, the migration from client-side apply, and replacing by force.
+/// Covers server-side apply, the migration from client-side apply, and replacing by force.
 #[tokio::test]
 async fn objects_are_applied_by_the_server() -> Result<()> {
     const MANAGERS: &str =
@@ -278,8 +278,8 @@ async fn objects_are_applied_by_the_server() -> Result<()> {
     .await
 }
 
-/// The information that the design promises about a claim in use: its state, the pods that use it,
-/// and how to proceed.
+/// Checks the information that the design promises about a claim in use: its state, the pods that
+/// use it, and how to proceed.
 #[tokio::test]
 async fn a_claim_in_use_is_shown_as_terminating() -> Result<()> {
     run_scenario(
@@ -627,7 +627,7 @@ async fn jobs_run_to_their_end() -> Result<()> {
     .await
 }
 
-/// A disruption budget blocks a drain until it is deleted.
+/// Checks that a disruption budget blocks a drain until it is deleted.
 #[tokio::test]
 async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
     run_scenario(
@@ -661,7 +661,7 @@ async fn a_disruption_budget_blocks_a_drain() -> Result<()> {
     .await
 }
 
-/// `get --watch` prints each change as it happens.
+/// Checks that `get --watch` prints each change as it happens.
 #[tokio::test]
 async fn get_watch_prints_each_change() -> Result<()> {
     let Some(kubectl) = kubectl() else { return Ok(()) };

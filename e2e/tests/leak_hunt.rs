@@ -83,7 +83,7 @@ impl RandomRun {
         finished.with_context(|| format!("after {}", self.operations.join(", ")))
     }
 
-    /// One random operation; returns its description.
+    /// Runs one random operation; returns its description.
     async fn operate(&mut self, scenario: &mut Scenario, number: usize) -> Result<String> {
         Ok(match self.rng.below(20) {
             0..=4 => {
@@ -256,7 +256,7 @@ fn is_to_be_deleted(volume: &PersistentVolume) -> bool {
     policy == Some("Delete") && volume_phase(volume) != "Available"
 }
 
-/// The object may have been deleted meanwhile.
+/// Ignores a 404: the object may have been deleted meanwhile.
 fn ignore_not_found(result: Result<()>) -> Result<()> {
     let is_gone = |error: &dyn Display| error.to_string().contains("not found");
     match result {

@@ -29,12 +29,12 @@ where
     Api::<K>::default_namespaced(client.clone()).create(&PostParams::default(), &new).await
 }
 
-/// The tests set the status of pods themselves.
+/// Starts a control plane in which the tests set the status of pods themselves.
 async fn start() -> Result<Cluster> {
     cluster().flag("--nodes", "0").with_service_account().start().await
 }
 
-/// A client that does not retry after a 429.
+/// Creates a client that does not retry after a 429.
 async fn client(cluster: &Cluster) -> Result<Client> {
     let mut config = cluster.config().await?;
     config.default_retry = false;
@@ -78,7 +78,7 @@ async fn set_status(client: &Client, name: &str, status: Value) -> kube::Result<
     pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(json!({"status": status}))).await
 }
 
-/// The message of a request that must fail.
+/// Returns the message of a request that must fail.
 fn refusal<T>(result: kube::Result<T>) -> Result<(u16, String)> {
     match result {
         Ok(_) => anyhow::bail!("it was not refused"),
@@ -120,7 +120,7 @@ async fn a_quota_counts_creations_and_deletions() -> Result<()> {
     Ok(())
 }
 
-/// Writers and the controller change the quota concurrently.
+/// Changes the quota concurrently by writers and the controller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_is_correct_after_concurrent_writes() -> Result<()> {
     const WRITERS: usize = 6;

@@ -100,7 +100,8 @@ async fn concurrent_histories_are_linearizable() -> Result<()> {
     check(&[cluster.endpoint().await?]).await
 }
 
-/// On API servers that run already, over the same data: `CORACLE_HISTORY_KUBECONFIGS=FILE,FILE,...`.
+/// Runs on API servers that run already, over the same data:
+/// `CORACLE_HISTORY_KUBECONFIGS=FILE,FILE,...`.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_histories_of_other_servers_are_linearizable() -> Result<()> {
     let Ok(files) = std::env::var("CORACLE_HISTORY_KUBECONFIGS") else { return Ok(()) };

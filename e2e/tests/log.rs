@@ -21,7 +21,7 @@ async fn run(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The entries of a log, oldest first.
+/// Returns the entries of a log, oldest first.
 async fn entries(client: &mut JsonClient, query: &str) -> Result<Vec<Value>> {
     let log = client.get(&format!("{LOG}?{query}")).await?;
     let mut entries = log["entries"].as_array().context("entries")?.clone();
@@ -86,7 +86,7 @@ async fn controllers_and_kubelets_are_named() -> Result<()> {
         .collect();
     ensure!(managers.contains(&&json!("kubelet")), "{managers:?}");
 
-    // Whoever deletes it is named by `why`, too.
+    // `why` also names the author of its deletion.
     client.patch(&format!("{sets}/web"), json!({"spec": {"replicas": 0}})).await?;
     client.until_deleted(&format!("{CORE}/pods/web-0")).await?;
     let text = run(&cluster, &["why", "pod/web-0"]).await?;

@@ -79,7 +79,8 @@ async fn a_silent_node_is_given_up_and_its_pods_are_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Heartbeats that are passed over on a long way do not hide a node that has fallen silent, even just after one.
+/// Checks that heartbeats that are skipped on a long advance do not hide a silent node, even just
+/// after one.
 #[tokio::test]
 async fn a_silent_node_is_found_on_a_long_way() -> Result<()> {
     let (_cluster, mut client) = manual().await?;
@@ -96,7 +97,8 @@ async fn a_silent_node_is_found_on_a_long_way() -> Result<()> {
     Ok(())
 }
 
-/// The rate at which the endpoints of a Service are written has no end where the clock stands still.
+/// Checks that the rate limit for the endpoints of a Service does not block while the clock stands
+/// still.
 #[tokio::test]
 async fn many_changes_of_a_service_settle() -> Result<()> {
     let (cluster, mut client) = manual().await?;
@@ -146,7 +148,7 @@ async fn deadlines_lifetimes_and_grace_periods_follow_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn it_goes_to_the_next_timers_and_runs_on() -> Result<()> {
+async fn the_clock_advances_to_the_next_timers_and_runs() -> Result<()> {
     let (cluster, mut client) = manual().await?;
     let now = |status: &Value| status["now"].as_str().unwrap_or_default().to_owned();
     let before = client.get(CLOCK).await?;
@@ -258,7 +260,7 @@ async fn what_is_impossible_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// The state of a namespace, without what differs from run to run.
+/// Returns the state of a namespace, without the parts that differ from run to run.
 async fn outcome(client: &mut JsonClient) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for path in [

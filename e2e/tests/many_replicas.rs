@@ -14,7 +14,8 @@ const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const MAX_PODS: u64 = 400;
 const REFUSAL: &str = "exceeded the limit of 400 pods in all namespaces (--max-pods)";
 
-/// The owners: the collection, the name, and the spec. Each wants billions of pods, or millions.
+/// Returns the owners: the collection, the name, and the spec. Each wants billions of pods, or
+/// millions.
 fn owners() -> Vec<(String, &'static str, Value)> {
     let selector = |app: &str| json!({"matchLabels": {"app": app}});
     let job = |app: &str, mode: &str| {

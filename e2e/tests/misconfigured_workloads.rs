@@ -51,7 +51,8 @@ async fn until_events(client: &mut JsonClient, reason: &str) -> Result<Vec<Value
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
-/// Pods that have a controller are not adopted by another one; a pod without one gets exactly one.
+/// Checks that pods with a controller are not adopted by another one, and that a pod without one
+/// gets exactly one.
 #[tokio::test]
 async fn controllers_with_one_selector_keep_to_their_own_pods() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -93,7 +94,7 @@ async fn controllers_with_one_selector_keep_to_their_own_pods() -> Result<()> {
     client.until_at_rest(&WORKLOADS, REST).await
 }
 
-/// A Deployment that selects the pods of another one by a wider selector.
+/// Creates a Deployment that selects the pods of another one by a wider selector.
 #[tokio::test]
 async fn a_selector_that_matches_pods_of_others_takes_none_of_them() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -185,7 +186,7 @@ async fn an_autoscaler_of_nothing_finds_its_target_when_it_is_created() -> Resul
         .map(drop)
 }
 
-/// Upstream: "should surface a failure condition on a common issue like exceeded quota".
+/// Covers upstream's "should surface a failure condition on a common issue like exceeded quota".
 #[tokio::test]
 async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -223,7 +224,7 @@ async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Re
     client.until_at_rest(&WORKLOADS, REST).await
 }
 
-/// A DaemonSet and a Job whose pods exceed the quota.
+/// Covers a DaemonSet and a Job whose pods exceed the quota.
 #[tokio::test]
 async fn what_a_quota_forbids_is_created_when_it_is_lifted() -> Result<()> {
     let (_cluster, mut client) = start().await?;

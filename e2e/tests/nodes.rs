@@ -139,7 +139,7 @@ async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
     until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_none()))
         .await?;
     nodes.cordon("node-0").await?;
-    // What sets the taint and the scheduler have one cache of nodes.
+    // The controller that sets the taint and the scheduler share a cache of nodes.
     until(nodes.clone(), "node-0", |node| node.spec.as_ref().is_some_and(|spec| spec.taints.is_some()))
         .await?;
     scenario.create(pod("p", json!({}))).await?;

@@ -34,7 +34,7 @@ const MODULES: [(&str, &[&str]); 9] = [
     ("sigs.k8s.io/gateway-api@v1.2.1", &["config/crd/standard"]),
 ];
 
-/// The directory of a module's files; None, with a reason, where it cannot be had.
+/// Returns the directory of a module's files; an error with a reason if it is not available.
 fn download(module: &str) -> Result<PathBuf, String> {
     let output = Command::new("go")
         .args(["mod", "download", "-json", module])
@@ -47,7 +47,7 @@ fn download(module: &str) -> Result<PathBuf, String> {
     directory.ok_or_else(|| answer["Error"].as_str().unwrap_or("no directory").to_owned())
 }
 
-/// The documents of a folder that are definitions.
+/// Returns the documents of a folder that are definitions.
 fn definitions(folder: &Path) -> Result<Vec<String>> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
@@ -87,7 +87,7 @@ fn is_established(definition: &Value) -> bool {
         .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }
 
-/// Installs all; how many.
+/// Installs all definitions; returns their number.
 async fn install(cluster: &Cluster, server: &mut Connection, documents: &[String]) -> Result<usize> {
     let begin = Instant::now();
     let before = cluster.resident()?;
@@ -122,7 +122,7 @@ async fn install(cluster: &Cluster, server: &mut Connection, documents: &[String
     Ok(documents.len())
 }
 
-/// A valid instance, and one that is refused with an error in this field.
+/// Creates a valid instance, and one that is refused with an error in this field.
 async fn try_instances(server: &mut Connection) -> Result<()> {
     let cases = [
         (

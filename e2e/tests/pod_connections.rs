@@ -60,7 +60,7 @@ impl Scenario {
         ended(process).await
     }
 
-    /// The status and the text of a response.
+    /// Returns the status and the text of a response.
     async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Result<(u16, String)> {
         let mut connection: Connection = self.cluster.endpoint().await?.connect().await?;
         let body = body.map(|body| body.to_string().into());
@@ -69,7 +69,7 @@ impl Scenario {
     }
 }
 
-/// The output of a process, its output of errors, and its exit code.
+/// Returns the output of a process, its error output, and its exit code.
 async fn ended(mut process: AttachedProcess) -> Result<(String, String, i32)> {
     let (mut stdout, mut stderr) = (String::new(), String::new());
     let status = process.take_status().context("a status")?;
@@ -151,7 +151,7 @@ async fn commands_answer_by_annotations_and_by_what_they_say() -> Result<()> {
         let got = scenario.exec("db", command).await.with_context(|| format!("{command:?}"))?;
         assert_eq!((got.0.as_str(), got.1.as_str(), got.2), want, "{command:?}");
     }
-    // What nobody can know is not found, and says what would help.
+    // An unknown command is not found, and the message names a remedy.
     let path = |query: &str| format!("{PODS}/db/exec?{query}");
     let (stdout, stderr, code) = scenario.exec("db", &["ls"]).await?;
     ensure!(stdout.is_empty() && code == 127 && stderr.contains("sim.coracle.dev/exec"), "{stderr}");
@@ -248,7 +248,8 @@ async fn attach_shows_what_a_container_writes_from_then_on() -> Result<()> {
     Ok(())
 }
 
-/// A container that is a shell is the shell of whoever is attached, and ends with it.
+/// Checks that attaching to a container that is a shell reaches that shell, and that the container
+/// ends with it.
 #[tokio::test]
 async fn attach_talks_to_a_container_that_is_a_shell() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;
@@ -398,7 +399,8 @@ async fn processes_that_are_not_allowed_are_not_reached() -> Result<()> {
     Ok(())
 }
 
-/// Whoever may create Services must not reach by their proxies what they could not reach otherwise.
+/// Checks that users who may create Services cannot use their proxies to reach addresses that they
+/// could not reach otherwise.
 #[tokio::test]
 async fn proxies_of_services_reach_allowed_addresses_alone() -> Result<()> {
     let server = http_server().await?;

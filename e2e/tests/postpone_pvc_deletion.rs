@@ -23,7 +23,7 @@ scenario! {
     a_running_pod_keeps_its_claim_and_data,
     a_static_volume_in_use_is_kept_for_its_pod,
     a_retained_volume_keeps_its_data,
-    // Which pods keep a claim: "if all pods referencing the claim are not yet bound to a node or
+    // The pods that keep a claim: "if all pods referencing the claim are not yet bound to a node or
     // are terminated".
     a_claim_is_kept_until_the_last_of_two_pods_is_deleted,
     all_claims_of_a_pod_are_deleted_after_it,
@@ -121,7 +121,7 @@ async fn all_claims_of_a_pod_are_deleted_after_it(scenario: &mut Scenario) -> Re
     scenario.assert_remaining(&[]).await
 }
 
-/// The kubelet has stopped the containers, and a finalizer keeps the object.
+/// Checks a pod whose containers the kubelet has stopped and whose object a finalizer keeps.
 async fn a_terminating_pod_keeps_its_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     let mut user = pod("user", &["data"]);
@@ -190,7 +190,7 @@ async fn an_unused_claim_is_deleted_immediately(scenario: &mut Scenario) -> Resu
     scenario.assert_remaining(&[]).await
 }
 
-/// "The scheduler will behave as if the claim was not found."
+/// Checks the design's "The scheduler will behave as if the claim was not found."
 async fn the_scheduler_places_no_pod_with_a_terminating_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
@@ -225,7 +225,7 @@ fn is_unschedulable(pod: &Pod, why: &str) -> bool {
     })
 }
 
-/// "The kubelet will follow the same code path as if the claims do not exist."
+/// Checks the design's "The kubelet will follow the same code path as if the claims do not exist."
 async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
@@ -290,7 +290,7 @@ async fn another_pod_keeps_an_ephemeral_claim(scenario: &mut Scenario) -> Result
     scenario.assert_remaining(&[]).await
 }
 
-/// The admission plugin adds the finalizer: no controller runs.
+/// Checks that the admission plugin adds the finalizer: no controller runs.
 async fn admission_adds_the_finalizer_to_new_claims(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_controllers("").await?;
     let created: PersistentVolumeClaim = scenario.create(claim("plain", "delete")).await?;
@@ -311,7 +311,7 @@ async fn admission_adds_the_finalizer_to_new_claims(scenario: &mut Scenario) -> 
     Ok(())
 }
 
-/// Claim events: `deletionTimestamp` is nil and the finalizer is missing.
+/// Covers claim events with `deletionTimestamp` nil and the finalizer missing.
 async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) -> Result<()> {
     scenario.create_bound("data", "delete").await?;
     let protected = |claim: &PersistentVolumeClaim| claim.finalizers() == [CLAIM_PROTECTION];
@@ -328,7 +328,7 @@ async fn the_finalizer_is_added_back_to_a_live_claim(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Claim events: `deletionTimestamp` is set and the finalizer is present, since before the
+/// Covers claim events with `deletionTimestamp` set and the finalizer present, since before the
 /// controller started.
 async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario: &mut Scenario,
@@ -354,8 +354,8 @@ async fn claims_deleted_while_the_controller_was_down_are_processed_at_start(
     scenario.assert_remaining(&[]).await
 }
 
-/// "In case the removal of the finalizer fails the claim is queued again": other clients write all
-/// the time, so that updates of an old version conflict.
+/// Checks the design's "In case the removal of the finalizer fails the claim is queued again":
+/// other clients write all the time, so that updates of an old version conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     run_scenario(Driver::HostPath, None, async |scenario| {
@@ -393,7 +393,7 @@ async fn a_failed_finalizer_removal_is_retried() -> Result<()> {
     .await
 }
 
-/// However a claim and a pod race: a running pod has its claim and its data.
+/// Checks that a running pod has its claim and its data, in whatever order a claim and a pod race.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     const ROUNDS: usize = 12;
@@ -426,8 +426,8 @@ async fn a_pod_that_wins_the_race_keeps_its_data() -> Result<()> {
     .await
 }
 
-/// With any options a deletion is postponed, and not rejected as in the alternative that the design
-/// dismisses.
+/// Checks that a deletion with any options is postponed, and not rejected as in the alternative
+/// that the design dismisses.
 async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
@@ -455,8 +455,8 @@ async fn every_way_to_delete_respects_the_protection(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// Pods of other namespaces do not count; in a deleted namespace pods are deleted first, then
-/// claims, then their volumes.
+/// Checks that pods of other namespaces do not count, and that in a deleted namespace pods are
+/// deleted first, then claims, then their volumes.
 async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Result<()> {
     let metadata = json!({"metadata": {"name": "elsewhere"}});
     let namespaces = Api::<Namespace>::all(scenario.client());
@@ -486,8 +486,8 @@ async fn claims_are_deleted_with_their_namespace(scenario: &mut Scenario) -> Res
     scenario.assert_remaining(&[]).await
 }
 
-/// "kubectl get pvc will display that the claim is in terminating state": the server renders that
-/// table.
+/// Checks the design's "kubectl get pvc will display that the claim is in terminating state": the
+/// server renders that table.
 async fn tables_show_that_a_claim_is_terminating(scenario: &mut Scenario) -> Result<()> {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let bound_claim = scenario.create_bound("data", "delete").await?;

@@ -11,7 +11,7 @@ const DEFAULT: &str = "default";
 const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
 const INVALID: u16 = 422;
 
-/// PriorityClasses of 100, 200 and 300.
+/// Starts a control plane with PriorityClasses of 100, 200 and 300.
 async fn start(nodes: &str) -> Result<(Cluster, JsonClient)> {
     let cluster = cluster().flag("--nodes", nodes).with_service_account().start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
@@ -45,7 +45,7 @@ async fn create_ready(client: &mut JsonClient, pod: Value) -> Result<Value> {
     client.until(&path(&name), is_ready).await
 }
 
-/// Upstream: "validates basic preemption works".
+/// Covers upstream's "validates basic preemption works".
 #[tokio::test]
 async fn the_least_important_pod_is_preempted() -> Result<()> {
     let (_cluster, mut client) = start("2").await?;
@@ -65,7 +65,7 @@ async fn the_least_important_pod_is_preempted() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "validates lower priority pod preemption by critical pod".
+/// Covers upstream's "validates lower priority pod preemption by critical pod".
 #[tokio::test]
 async fn a_critical_pod_preempts_across_namespaces() -> Result<()> {
     let (_cluster, mut client) = start("1").await?;
@@ -85,7 +85,7 @@ async fn a_critical_pod_preempts_across_namespaces() -> Result<()> {
     client.delete("/api/v1/namespaces/kube-system/pods/critical").await.map(drop)
 }
 
-/// Upstream: "validates pod disruption condition is added to the preempted pod".
+/// Covers upstream's "validates pod disruption condition is added to the preempted pod".
 #[tokio::test]
 async fn a_preempted_pod_has_the_condition_of_a_disruption() -> Result<()> {
     let (_cluster, mut client) = start("1").await?;
@@ -101,7 +101,8 @@ async fn a_preempted_pod_has_the_condition_of_a_disruption() -> Result<()> {
     client.until(&path("preemptor"), is_ready).await.map(drop)
 }
 
-/// A pod whose class never preempts waits, whatever its priority, until there is room.
+/// Checks that a pod whose class never preempts waits, whatever its priority, until a node has
+/// space.
 #[tokio::test]
 async fn a_pod_that_never_preempts_waits_for_its_turn() -> Result<()> {
     let (_cluster, mut client) = start("1").await?;
@@ -124,7 +125,7 @@ async fn a_pod_that_never_preempts_waits_for_its_turn() -> Result<()> {
     client.until(&path("patient"), is_ready).await.map(drop)
 }
 
-/// Upstream: "PodTopologySpread Preemption validates proper pods are preempted".
+/// Covers upstream's "PodTopologySpread Preemption validates proper pods are preempted".
 #[tokio::test]
 async fn preemption_keeps_to_the_topology_spread() -> Result<()> {
     let (_cluster, mut client) = start("2").await?;
@@ -158,7 +159,7 @@ async fn preemption_keeps_to_the_topology_spread() -> Result<()> {
     client.until(&pods(DEFAULT), is_left).await.map(drop)
 }
 
-/// Upstream: "PreemptionExecutionPath runs ReplicaSets to verify preemption running path".
+/// Covers upstream's "PreemptionExecutionPath runs ReplicaSets to verify preemption running path".
 #[tokio::test]
 async fn sets_of_higher_priority_take_the_place_of_lower_ones() -> Result<()> {
     let (_cluster, mut client) = start("1").await?;
@@ -187,7 +188,8 @@ async fn sets_of_higher_priority_take_the_place_of_lower_ones() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "PriorityClass endpoints verify PriorityClass endpoints can be operated with different HTTP methods".
+/// Covers upstream's "PriorityClass endpoints verify PriorityClass endpoints can be operated with
+/// different HTTP methods".
 #[tokio::test]
 async fn a_priority_class_keeps_its_value() -> Result<()> {
     let (_cluster, mut client) = start("0").await?;

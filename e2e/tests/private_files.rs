@@ -41,7 +41,7 @@ impl Sandbox {
         let root = TempDir::new()?;
         for directory in ["tmp", "home", "theirs"] {
             fs::create_dir(root.path().join(directory))?;
-            // What a user made keeps its mode.
+            // A user's directory keeps its mode.
             fs::set_permissions(root.path().join(directory), fs::Permissions::from_mode(0o755))?;
         }
         fs::write(root.path().join("theirs/policy.yaml"), POLICY)?;
@@ -74,7 +74,7 @@ impl Sandbox {
         self.root.path().join(name)
     }
 
-    /// A command under a umask that permits everything.
+    /// Builds a command under a umask that permits everything.
     fn command(&self, program: &Path, arguments: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "umask 0000; exec \"$@\"", "sh"]).arg(program).args(arguments.split_whitespace());
@@ -115,7 +115,7 @@ impl Sandbox {
         self.start(binary::coracle(), &arguments, "export KUBECONFIG=").await
     }
 
-    /// Everything that was ever there with permissions for group or others.
+    /// Returns every path that ever had permissions for group or others.
     fn finish(mut self) -> Result<BTreeSet<String>> {
         self.is_over.store(true, Ordering::Release);
         let watcher = self.watcher.take().context("one watcher")?;
@@ -152,7 +152,7 @@ fn walk(directory: &Path, visit: &mut impl FnMut(&Path, u32)) {
     }
 }
 
-/// A pod with volumes of all kinds that have directories here.
+/// Runs a pod with volumes of all kinds that have directories here.
 async fn run_a_pod_with_volumes(kubeconfig: &Path) -> Result<()> {
     let mut client = JsonClient::new(&Endpoint::new(&config(kubeconfig).await?)?).await?;
     client.until("/api/v1/namespaces/default/serviceaccounts/default", |_| true).await?;

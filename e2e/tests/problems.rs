@@ -51,7 +51,7 @@ where
     Ok(objects.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
 }
 
-/// A template of pods with a container.
+/// Builds a template of pods with a container.
 fn template(labels: &Value, container: &Value) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}})
 }
@@ -196,7 +196,7 @@ fn read_kubeconfig(file: &Path) -> Result<Kubeconfig> {
     Kubeconfig::read_from(file).with_context(|| file.display().to_string())
 }
 
-/// A failure, success, and an end by a signal to `coracle`.
+/// Covers a failure, success, and an end by a signal to `coracle`.
 #[tokio::test]
 async fn run_reports_the_problems_if_its_command_fails() -> Result<()> {
     // The command ends with the code that it reads.

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 const DEFAULT: &str = "default";
 const FORBIDDEN: u16 = 403;
 
-/// No node: what is created stays as it is.
+/// Starts a control plane without nodes, so that created objects stay as they are.
 async fn start() -> Result<(Cluster, JsonClient)> {
     let cluster = cluster().flag("--nodes", "0").start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
-    // What is created in every namespace does not come in between.
+    // Waits until the objects that every namespace gets exist.
     client.until_items(&core("serviceaccounts"), 1).await?;
     client.until_items(&core("configmaps"), 1).await?;
     Ok((cluster, client))
@@ -60,9 +60,10 @@ async fn refused(client: &mut JsonClient, path: &str, object: Value) -> Result<S
     Ok(answer["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Upstream: "should create a ResourceQuota and ensure its status is promptly calculated", "... capture the life of a service", "... a
-/// secret", "... a pod", "... a configMap", "... a replication controller", "... a replica set", "... a persistent volume claim", "... with
-/// a storage class", "... a custom resource".
+/// Covers upstream's "should create a ResourceQuota and ensure its status is promptly calculated",
+/// "... capture the life of a service", "... a secret", "... a pod", "... a configMap", "... a
+/// replication controller", "... a replica set", "... a persistent volume claim", "... with a
+/// storage class", "... a custom resource".
 #[tokio::test]
 async fn a_quota_captures_the_life_of_every_kind() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -166,8 +167,9 @@ async fn a_quota_captures_the_life_of_every_kind() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should verify ResourceQuota with terminating scopes", "... with best effort scope", the same "through scope selectors", and
-/// "should verify ResourceQuota's priority class scope" with the operators In, NotIn and Exists.
+/// Covers upstream's "should verify ResourceQuota with terminating scopes", "... with best effort
+/// scope", the same "through scope selectors", and "should verify ResourceQuota's priority class
+/// scope" with the operators In, NotIn and Exists.
 #[tokio::test]
 async fn quotas_count_the_pods_of_their_scopes() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -231,8 +233,8 @@ async fn quotas_count_the_pods_of_their_scopes() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should be able to update and delete ResourceQuota", "should manage the lifecycle of a ResourceQuota", "should apply changes
-/// to a resourcequota status".
+/// Covers upstream's "should be able to update and delete ResourceQuota", "should manage the
+/// lifecycle of a ResourceQuota", "should apply changes to a resourcequota status".
 #[tokio::test]
 async fn a_quota_is_changed_listed_and_deleted() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -241,7 +243,8 @@ async fn a_quota_is_changed_listed_and_deleted() -> Result<()> {
     client.patch(&quota("q"), json!({"spec": {"hard": {"cpu": "2", "memory": "1Gi"}}})).await?;
     let is_followed = |quota: &Value| quota["status"]["hard"] == json!({"cpu": "2", "memory": "1Gi"});
     client.until(&quota("q"), is_followed).await?;
-    // What others write into the status stays until the limits change or all quotas are counted again.
+    // Other clients' writes to the status stay until the limits change or all quotas are counted
+    // again.
     let wrong = json!({"status": {"hard": {"cpu": "8", "memory": "8Gi"}}});
     let written = client.patch(&format!("{}/status", quota("q")), wrong).await?;
     assert_eq!(
@@ -258,8 +261,8 @@ async fn a_quota_is_changed_listed_and_deleted() -> Result<()> {
     client.until_items(all, 0).await.map(drop)
 }
 
-/// Upstream: "should create a LimitRange with defaults and ensure pod has those defaults applied", "should list, patch and delete a
-/// LimitRange by collection".
+/// Covers upstream's "should create a LimitRange with defaults and ensure pod has those defaults
+/// applied", "should list, patch and delete a LimitRange by collection".
 #[tokio::test]
 async fn a_limit_range_fills_in_defaults_and_refuses() -> Result<()> {
     let (_cluster, mut client) = start().await?;

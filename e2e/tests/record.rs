@@ -33,7 +33,7 @@ async fn client(cluster: &Cluster) -> Result<JsonClient> {
     JsonClient::new(&cluster.endpoint().await?).await
 }
 
-/// A directory, and the path of a record in it.
+/// Creates a directory, and returns it with the path of a record in it.
 fn record() -> Result<(tempfile::TempDir, PathBuf)> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("trace.coracle");
@@ -62,7 +62,7 @@ async fn record_scale_down(path: &Path, end: Termination) -> Result<u64> {
     client.until_deleted(&format!("{PODS}/web-1")).await?;
     cluster.settle().await?;
     if end == Termination::Crash {
-        // What is older than the interval of the recorder is in the file.
+        // Entries older than the recorder's interval are in the file.
         let written = async {
             loop {
                 if has_deletion(path)? {

@@ -22,7 +22,7 @@ async fn start() -> Result<(Cluster, JsonClient)> {
 /// Makes an object of a name with a number of replicas.
 type Make = fn(&str, usize) -> Value;
 
-/// Both kinds: the collection, and how an object of it is made.
+/// Returns both kinds: the collection, and a function that builds an object of it.
 fn kinds() -> [(String, Make); 2] {
     [(apps(DEFAULT, "replicasets"), replicated), (CONTROLLERS.to_owned(), replication_controller)]
 }
@@ -33,7 +33,7 @@ fn pod(name: &str, app: &str) -> Value {
     pod
 }
 
-/// Upstream: "should serve a basic image on each replica with a public image".
+/// Covers upstream's "should serve a basic image on each replica with a public image".
 #[tokio::test]
 async fn each_replica_is_ready_and_a_deleted_one_is_replaced() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -57,7 +57,8 @@ async fn each_replica_is_ready_and_a_deleted_one_is_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "should adopt matching pods on creation", "should release no longer matching pods".
+/// Covers upstream's "should adopt matching pods on creation", "should release no longer matching
+/// pods".
 #[tokio::test]
 async fn matching_pods_are_adopted_and_others_released() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -82,7 +83,8 @@ async fn matching_pods_are_adopted_and_others_released() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "Replicaset should have a working scale subresource", "should get and update a ReplicationController scale".
+/// Covers upstream's "Replicaset should have a working scale subresource", "should get and update a
+/// ReplicationController scale".
 #[tokio::test]
 async fn the_scale_subresource_sets_the_size() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -101,8 +103,9 @@ async fn the_scale_subresource_sets_the_size() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "Replace and Patch tests", "should list and delete a collection of ReplicaSets", "should validate Replicaset Status
-/// endpoints", "should test the lifecycle of a ReplicationController".
+/// Covers upstream's "Replace and Patch tests", "should list and delete a collection of
+/// ReplicaSets", "should validate Replicaset Status endpoints", "should test the lifecycle of a
+/// ReplicationController".
 #[tokio::test]
 async fn sets_are_replaced_patched_listed_and_deleted_together() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -144,7 +147,7 @@ async fn sets_are_replaced_patched_listed_and_deleted_together() -> Result<()> {
     Ok(())
 }
 
-/// Of several pods those are deleted first that serve least.
+/// Checks that the least available of several pods are deleted first.
 #[tokio::test]
 async fn unready_pods_and_cheap_ones_are_deleted_first() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -154,7 +157,7 @@ async fn unready_pods_and_cheap_ones_are_deleted_first() -> Result<()> {
         client.until(&path, |set| set["status"]["readyReplicas"] == 4).await?;
         let all = client.list(&pods(DEFAULT)).await?;
         let of_name = |i: usize| format!("{}/{}", pods(DEFAULT), name(&all[i]));
-        // What is seen last is waited for.
+        // Waits for the change that is observed last.
         let cheap =
             json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-1"}}});
         client.patch(&of_name(2), cheap).await?;

@@ -23,7 +23,7 @@ async fn settle(client: &mut JsonClient) -> Result<()> {
     client.call("POST", SETTLE, Some(json!({"quietFor": "0s"}))).await.map(drop)
 }
 
-/// The objects, but for certificates: keys never follow from a seed.
+/// Returns the objects, except for certificates: keys are never derived from a seed.
 async fn outcome(client: &mut JsonClient) -> Result<Vec<(String, Value)>> {
     let mut objects = objects_since(client, START).await?;
     objects.retain(|(_, object)| object["metadata"]["name"] != "kube-root-ca.crt");
@@ -40,12 +40,12 @@ fn difference(a: &[(String, Value)], b: &[(String, Value)]) -> String {
     format!("{:?}\n{:?}\n{first}", only(a, b), only(b, a))
 }
 
-/// The objects after each ten of 50 workloads.
+/// Returns the objects after each ten of 50 workloads.
 async fn outcomes() -> Result<Vec<Vec<(String, Value)>>> {
     let (_cluster, mut client) = seeded("7").await?;
     let (mut random, mut outcomes) = (Rng(11), Vec::new());
     for round in 0..50 {
-        // What a client writes while controllers work comes before or after that by chance.
+        // The order of a client's writes and concurrent ones of controllers is random.
         write_some(&mut client, &mut random, round, settle).await?;
         client.call("POST", CLOCK, Some(json!({"advance": "45s"}))).await?;
         if round % 10 == 9 {
@@ -65,7 +65,7 @@ async fn random_workloads_come_to_the_same_objects() -> Result<()> {
     Ok(())
 }
 
-/// The name, UID and address of each pod of a Deployment, which is created between others.
+/// Returns the name, UID and address of each pod of a Deployment, which is created between others.
 async fn pods_of(seed: &str, before: &[&str]) -> Result<Vec<Value>> {
     let cluster = cluster().flag("--seed", seed).start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;

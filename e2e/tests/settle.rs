@@ -15,14 +15,14 @@ use tokio::time::{sleep, timeout};
 
 const SETTLE: &str = "/coracle/v1alpha1/settle";
 
-/// The revision at which a control plane has settled.
+/// Returns the revision at which a control plane has settled.
 async fn settle(client: &mut JsonClient) -> Result<u64> {
     let settled = client.call("POST", SETTLE, Some(json!({"quietFor": "0s"}))).await?;
     ensure!(settled["settled"] == true, "{settled}");
     settled["resourceVersion"].as_str().context("a version")?.parse().context("a number")
 }
 
-/// The error of a control plane that does not settle.
+/// Returns the error of a control plane that does not settle.
 async fn unsettled(client: &mut JsonClient) -> Result<Value> {
     let named = async {
         loop {

@@ -350,8 +350,8 @@ async fn a_request_for_a_certificate_is_approved_on_the_command_line() -> Result
     Ok(())
 }
 
-/// A class that is created just before its Ingress is not in the cache yet: its controller would
-/// find our address there.
+/// Creates a class just before its Ingress, so that it is not cached yet: its controller would find
+/// our address there.
 #[tokio::test]
 async fn an_ingress_of_a_new_class_gets_no_address() -> Result<()> {
     const GROUP: &str = "/apis/networking.k8s.io/v1";

@@ -21,7 +21,7 @@ async fn create(connection: &mut Connection, path: &str, object: &Value, audit_i
     Ok(())
 }
 
-/// The slow requests in a log in JSON.
+/// Returns the slow requests in a log in JSON.
 fn slow_requests(log: &str) -> Vec<Value> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.map(|line| line["fields"].clone()).filter(|fields| fields["message"] == "slow request").collect()

@@ -215,7 +215,7 @@ async fn orphaned(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// A claim that was condemned before is deleted with its pod, even if a user deletes that pod.
+/// Checks that a claim of a condemned pod is deleted with its pod, even if a user deletes that pod.
 async fn orphaned_while_a_pod_is_condemned(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 2).await?;
     sets.add_hold_finalizer(scenario, 1).await?;
@@ -263,7 +263,8 @@ async fn deleted_in_the_foreground(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "No references are added, except for any pending condemned pods from a previous scale-down."
+/// Checks the design's "No references are added, except for any pending condemned pods from a
+/// previous scale-down."
 async fn deleted_while_pods_are_condemned(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 3).await?;
     sets.add_hold_finalizer(scenario, 2).await?;
@@ -319,8 +320,9 @@ fn of_the_policy(set: &TestSet) -> Value {
     json!({"spec": {"persistentVolumeClaimRetentionPolicy": set.policy.field()}})
 }
 
-/// "May result in claims not being deleted as expected when the policy is being changed from
-/// Retain, and claims being deleted unexpectedly when the policy is being changed to Retain."
+/// Checks the design's "May result in claims not being deleted as expected when the policy is being
+/// changed from Retain, and claims being deleted unexpectedly when the policy is being changed to
+/// Retain."
 async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 2).await?;
     sets.add_hold_finalizer(scenario, 1).await?;
@@ -339,8 +341,8 @@ async fn policies_changed_while_the_set_is_terminating(scenario: &mut Scenario) 
     scenario.assert_remaining(&[]).await
 }
 
-/// The claims of all condemned pods get their owner references before the first of the pods is
-/// deleted.
+/// Checks that the claims of all condemned pods get their owner references before the first of the
+/// pods is deleted.
 async fn condemned_pods_that_wait(scenario: &mut Scenario) -> Result<()> {
     let sets = TestSets::running(scenario, 3).await?;
     sets.add_hold_finalizer(scenario, 2).await?;
@@ -376,7 +378,7 @@ async fn condemned_pods_that_are_pending(scenario: &mut Scenario) -> Result<()> 
     scenario.assert_remaining(&[]).await
 }
 
-/// No controller runs while a pod is deleted and its set is scaled: its claim remains unchanged.
+/// Deletes a pod and scales its set while no controller runs: its claim remains unchanged.
 async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     scenario.restart_with_controllers("*,-statefulset-controller").await?;
@@ -393,8 +395,8 @@ async fn pods_deleted_before_the_set_is_scaled(scenario: &mut Scenario) -> Resul
     scenario.assert_remaining(&[]).await
 }
 
-/// A parallel set removes the owner reference from the claim of a pod that is desired again, also
-/// while that pod is terminating.
+/// Checks that a parallel set removes the owner reference from the claim of a pod that is desired
+/// again, also while that pod is terminating.
 async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<()> {
     let slow = |set: &mut Value| {
         set["spec"]["podManagementPolicy"] = json!("Parallel");
@@ -420,8 +422,8 @@ async fn pods_wanted_again_while_terminating(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// "If a user pre-provisions a claim matching those of a template it will be deleted according to
-/// the policy."
+/// Checks the design's "If a user pre-provisions a claim matching those of a template it will be
+/// deleted according to the policy."
 async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     let provision = async |scenario: &mut Scenario| {
         let mut bound_claims = Vec::new();
@@ -449,7 +451,7 @@ async fn claims_created_by_users(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// Sets with two pods each; their claims existed before, owned by a ConfigMap.
+/// Creates sets with two pods each; their claims existed before, owned by a ConfigMap.
 async fn with_claims_of(scenario: &mut Scenario, is_controller: bool) -> Result<TestSets> {
     let user: ConfigMap = scenario.create(json!({"metadata": {"name": "user"}})).await?;
     let reference = json!({
@@ -471,7 +473,8 @@ async fn with_claims_of(scenario: &mut Scenario, is_controller: bool) -> Result<
     Ok(sets)
 }
 
-/// Such a claim has several owners, and is deleted with the last of them.
+/// Checks that a claim with a user's owner reference has several owners, and is deleted with the
+/// last of them.
 async fn claims_that_users_own(scenario: &mut Scenario) -> Result<()> {
     let mut sets = with_claims_of(scenario, false).await?;
     let both = |set: &TestSet, ordinal, is_condemned| {
@@ -532,7 +535,7 @@ async fn claims_that_others_control(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// Reported once, when the pod is created.
+/// Checks that a foreign controller is reported once, when the pod is created.
 async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> Result<()> {
     let sets = with_claims_of(scenario, true).await?;
     for set in &sets.0 {
@@ -544,7 +547,8 @@ async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> 
     Ok(())
 }
 
-/// The pod is not created with a terminating claim, nor is the claim kept for it.
+/// Checks that the pod is not created with a terminating claim, and that the claim is not kept for
+/// it.
 async fn terminating_claims_when_their_pods_come_back(scenario: &mut Scenario) -> Result<()> {
     let mut sets = TestSets::running(scenario, 2).await?;
     let delete = async |scenario: &mut Scenario| {
@@ -600,8 +604,8 @@ async fn terminating_claims_when_their_sets_come_back(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// "Create a set in the previous version and upgrade: the claims should remain intact. Downgrade:
-/// the others get deleted based on if the references were already set."
+/// Checks the design's "Create a set in the previous version and upgrade: the claims should remain
+/// intact. Downgrade: the others get deleted based on if the references were already set."
 async fn gate_turned_on_and_off(scenario: &mut Scenario) -> Result<()> {
     scenario.restart_with_gate(GATE, false).await?;
     let sets = TestSets::running(scenario, 3).await?;

@@ -146,7 +146,7 @@ impl RandomRun {
         self.finish(scenario).await
     }
 
-    /// A burst of operations, and the checks after it.
+    /// Runs a burst of operations, and the checks after it.
     async fn round(&mut self, scenario: &mut Scenario) -> Result<()> {
         let (begin, before) = (History::begin(scenario).await?, pods_of(scenario, SET).await?);
         let mut burst = Burst { wanted: vec![self.wanted.clone()], disturbs_pods: false };
@@ -296,7 +296,8 @@ impl RandomRun {
         first.is_some_and(|first| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
     }
 
-    /// If a burst only scaled an ordered set down, the pods were deleted from the highest ordinal down.
+    /// Asserts that the pods were deleted from the highest ordinal down, if a burst only scaled an
+    /// ordered set down.
     fn assert_scaled_in_order(&self, history: &History, burst: &Burst) -> Result<()> {
         let [before, after] = burst.wanted.as_slice() else { return Ok(()) };
         let is_scaled = before.start == after.start && before.replicas > after.replicas;
@@ -310,7 +311,8 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Claims that the policy kept all the time exist, and those that it deleted all the time do not.
+    /// Asserts that claims that the policy kept all the time exist, and that those that it deleted
+    /// all the time do not.
     async fn assert_claims_retained_or_deleted(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
         // If pods were deleted for other reasons too, a claim may remain without a pod to be deleted with.
@@ -453,7 +455,7 @@ async fn set_status(scenario: &Scenario, pod: &str, status: &Value) -> Result<()
     ignore_not_found(scenario.api::<Pod>().patch_status(pod, &PatchParams::default(), &patch).await.map(drop))
 }
 
-/// The object may have been deleted meanwhile.
+/// Ignores a 404: the object may have been deleted meanwhile.
 fn ignore_not_found(outcome: kube::Result<()>) -> Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -27,7 +27,7 @@ scenario! {
 
 const SET: &str = "data";
 
-/// A set with this policy, as users write it.
+/// Creates a set with this policy, as users write it.
 async fn make(scenario: &mut Scenario, replicas: u32, policy: Value) -> Result<()> {
     let mut set = stateful_set(SET, replicas);
     set["spec"]["persistentVolumeClaimRetentionPolicy"] = policy;
@@ -45,7 +45,8 @@ async fn delete(scenario: &mut Scenario) -> Result<()> {
     until_settled(scenario).await
 }
 
-/// "Both Retain: this is also the default", for each half alone, and for manifests older than the field.
+/// Covers "Both Retain: this is also the default", for each half alone, and for manifests older
+/// than the field.
 async fn irreplaceable_data_is_deleted_by_users_only(scenario: &mut Scenario) -> Result<()> {
     let retain = json!({"whenDeleted": "Retain", "whenScaled": "Retain"});
     make(scenario, 2, json!(null)).await?;
@@ -72,8 +73,8 @@ async fn irreplaceable_data_is_deleted_by_users_only(scenario: &mut Scenario) ->
     scenario.assert_remaining(&[]).await
 }
 
-/// whenDeleted Delete, whenScaled Retain: "needed only during the lifetime, but while the task is running not easily
-/// reconstructible".
+/// Covers whenDeleted Delete, whenScaled Retain: "needed only during the lifetime, but while the
+/// task is running not easily reconstructible".
 async fn a_ci_instance_leaves_no_claims(scenario: &mut Scenario) -> Result<()> {
     make(scenario, 3, json!({"whenDeleted": "Delete", "whenScaled": "Retain"})).await?;
     let bound_claims = until_filled(scenario, SET, 0..3).await?;
@@ -91,7 +92,8 @@ async fn a_ci_instance_leaves_no_claims(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// Both Delete: "this does not include when a pod is deleted and a new version rescheduled, for example when a node is drained".
+/// Covers both Delete: "this does not include when a pod is deleted and a new version rescheduled,
+/// for example when a node is drained".
 async fn replicas_that_can_be_rebuilt_survive_a_drain(scenario: &mut Scenario) -> Result<()> {
     make(scenario, 2, json!({"whenDeleted": "Delete", "whenScaled": "Delete"})).await?;
     let bound_claims = until_filled(scenario, SET, 0..2).await?;
@@ -117,8 +119,9 @@ async fn replicas_that_can_be_rebuilt_survive_a_drain(scenario: &mut Scenario) -
     scenario.assert_remaining(&[]).await
 }
 
-/// whenDeleted Retain, whenScaled Delete: data are migrated away from pods before they go, but when "you need to take the system
-/// offline, the claims will still exist and the new replicas will automatically use them".
+/// Covers whenDeleted Retain, whenScaled Delete: data are migrated away from pods before they are
+/// deleted, but when "you need to take the system offline, the claims will still exist and the new
+/// replicas will automatically use them".
 async fn elasticsearch_is_scaled_and_taken_down(scenario: &mut Scenario) -> Result<()> {
     let policy = json!({"whenDeleted": "Retain", "whenScaled": "Delete"});
     make(scenario, 3, policy.clone()).await?;
@@ -136,7 +139,8 @@ async fn elasticsearch_is_scaled_and_taken_down(scenario: &mut Scenario) -> Resu
     scenario.assert_remaining(&[]).await
 }
 
-/// "The deletion is done with a normal object deletion, so that all retention policies for the underlying volume are respected."
+/// Checks the design's "The deletion is done with a normal object deletion, so that all retention
+/// policies for the underlying volume are respected."
 async fn volumes_that_are_retained_outlive_their_claims(scenario: &mut Scenario) -> Result<()> {
     let mut set = stateful_set(SET, 2);
     set["spec"]["persistentVolumeClaimRetentionPolicy"] =

@@ -62,7 +62,7 @@ fn starting(name: &str, start: u32, replicas: u32) -> Value {
 
 const APP: &str = "my-app";
 
-/// "Migrating across namespaces", as the summary of the design has it, step by step. The source
+/// Covers "Migrating across namespaces", as in the summary of the design, step by step. The source
 /// would delete its claims, so that comes first: "`whenDeleted` and `whenScaled` should be set to
 /// Retain prior to migration".
 async fn slices_move_to_another_namespace(scenario: &mut Scenario) -> Result<()> {
@@ -144,7 +144,7 @@ async fn bind(scenario: &mut Scenario, name: &str, volume: &str, class: &str) ->
     scenario.until(name, is_bound).await.map(drop)
 }
 
-/// "Migrating across clusters": the volumes are created there by hand, with their data.
+/// Covers "Migrating across clusters": the volumes are created there by hand, with their data.
 async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
     const REPLICAS: u32 = 3;
     let mut there = scenario.start_another().await?;
@@ -213,8 +213,8 @@ async fn sets_start_at_any_ordinal(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// New ordinals are created one after the other before old ones are deleted, and these from the
-/// highest down. Pods in both ranges remain, and recreated ones find their data.
+/// Checks that new ordinals are created one after the other before old ones are deleted, and these
+/// from the highest down. Pods in both ranges remain, and recreated ones find their data.
 async fn sets_are_scaled_and_moved(scenario: &mut Scenario) -> Result<()> {
     const STEPS: [(Option<u32>, u32, &str); 11] = [
         (Some(7), 2, "+7 +8"),
@@ -317,9 +317,9 @@ async fn claims_follow_the_range_of_ordinals(scenario: &mut Scenario) -> Result<
     scenario.assert_remaining(&[]).await
 }
 
-/// "Versions not implementing this will attempt to re-create all replicas from 0, and terminate any
-/// pods of ordinal N or greater"; "if reenabled, the set will scale pods to start from this
-/// ordinal". Their claims are deleted or kept, by the policy.
+/// Checks the design's "Versions not implementing this will attempt to re-create all replicas from
+/// 0, and terminate any pods of ordinal N or greater"; "if reenabled, the set will scale pods to
+/// start from this ordinal". Their claims are deleted or kept, by the policy.
 async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     let begin = History::begin(scenario).await?;
     let mut sets = TestSets::create(scenario, 2, |set| set["spec"]["ordinals"] = json!({"start": 2})).await?;
@@ -342,8 +342,8 @@ async fn gate_turned_off_and_on(scenario: &mut Scenario) -> Result<()> {
     scenario.assert_remaining(&[]).await
 }
 
-/// "Pods can be orphaned to prevent the set from deleting them until the operator has a chance to
-/// react."
+/// Checks the design's "Pods can be orphaned to prevent the set from deleting them until the
+/// operator has a chance to react."
 async fn pods_are_orphaned_before_the_gate_is_turned_off(scenario: &mut Scenario) -> Result<()> {
     let from_two = |set: &mut Value| set["spec"]["ordinals"] = json!({"start": 2});
     let mut sets = TestSets::create(scenario, 2, from_two).await?;

@@ -41,7 +41,8 @@ fn status(response: &HttpResponse) -> Result<(u16, String, Value)> {
     Ok((response.status, body["message"].as_str().unwrap_or_default().to_owned(), body["reason"].clone()))
 }
 
-/// Patches that copy an annotation make an object large, though no request is large.
+/// Checks that patches that copy an annotation cannot make an object too large, though no request
+/// is large.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_does_not_grow_beyond_what_etcd_stores() -> Result<()> {
     let data = tempfile::tempdir()?;
@@ -171,7 +172,7 @@ async fn events_expire() -> Result<()> {
     Ok(())
 }
 
-/// All entries below a directory.
+/// Returns all entries below a directory.
 fn tree(path: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![path.to_owned()];
     let mut next = 0;

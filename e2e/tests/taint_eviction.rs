@@ -49,8 +49,9 @@ async fn taint(client: &mut JsonClient, is_tainted: bool) -> Result<()> {
     client.patch(NODE, json!({"spec": {"taints": taints}})).await.map(drop)
 }
 
-/// Upstream: "doesn't evict pod with tolerations from tainted nodes", "eventually evict pod with finite tolerations from tainted
-/// nodes", "only evicts pods without tolerations from tainted nodes", "evicts pods with minTolerationSeconds".
+/// Covers upstream's "doesn't evict pod with tolerations from tainted nodes", "eventually evict pod
+/// with finite tolerations from tainted nodes", "only evicts pods without tolerations from tainted
+/// nodes", "evicts pods with minTolerationSeconds".
 #[tokio::test]
 async fn pods_are_evicted_when_their_tolerations_end() -> Result<()> {
     let (_cluster, mut client) = start().await?;
@@ -69,7 +70,7 @@ async fn pods_are_evicted_when_their_tolerations_end() -> Result<()> {
     Ok(())
 }
 
-/// Upstream: "removing taint cancels eviction".
+/// Covers upstream's "removing taint cancels eviction".
 #[tokio::test]
 async fn a_taint_that_is_removed_in_time_evicts_nothing() -> Result<()> {
     let (cluster, mut client) = start_with("manual").await?;
@@ -90,7 +91,7 @@ async fn a_taint_that_is_removed_in_time_evicts_nothing() -> Result<()> {
     client.until(&path("kept"), is_ready).await.map(drop)
 }
 
-/// Upstream: "pods evicted from tainted nodes have pod disruption condition".
+/// Covers upstream's "pods evicted from tainted nodes have pod disruption condition".
 #[tokio::test]
 async fn an_evicted_pod_has_the_condition_of_a_disruption() -> Result<()> {
     let (_cluster, mut client) = start().await?;

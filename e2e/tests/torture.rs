@@ -262,7 +262,7 @@ async fn nothing_is_lost_in_sync() -> Result<()> {
     torture("sync").await
 }
 
-/// Needs an operating system that identifies its boots.
+/// Requires an operating system that identifies its boots.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_in_interval() -> Result<()> {

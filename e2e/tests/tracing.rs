@@ -37,7 +37,7 @@ fn attribute(span: &Span, name: &str) -> Option<Attribute> {
     found.value.clone().and_then(|AnyValue { value }| value)
 }
 
-/// A webhook that allows all; the receiver has the `traceparent` of each call.
+/// Starts a webhook that allows all; the receiver has the `traceparent` of each call.
 async fn allowing_webhook() -> Result<(String, String, mpsc::UnboundedReceiver<String>)> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let respond = move |request: hyper::Request<hyper::body::Incoming>| {
@@ -83,7 +83,7 @@ async fn a_request_is_a_span_of_its_clients_trace() -> Result<()> {
     let path = format!("{CONFIG_MAPS}?fieldManager=hidden");
     create(&mut connection, &path, &json!({"metadata": {"name": "one"}}), &format!("{parent}-01")).await?;
     let call = timeout(DEADLINE, calls.recv()).await?.context("the webhook was not called")?;
-    // What waits is sent before the end.
+    // Queued spans are sent before the shutdown.
     ensure!(cluster.stop().await?.success());
 
     let request = timeout(DEADLINE, collector.requests.recv()).await?.context("nothing was exported")?;

@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 type Headers<'a> = [(&'a str, Option<&'a str>)];
 
-/// The server, as an administrator and as nobody reach it.
+/// Returns the server's endpoints for an administrator and for an anonymous user.
 async fn endpoints(control_plane: &ControlPlane) -> Result<(Endpoint, Endpoint)> {
     let kubeconfig = Kubeconfig::from_yaml(&control_plane.kubeconfig())?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
@@ -42,7 +42,7 @@ async fn get(connection: &mut Connection, path: &str, headers: &Headers<'_>) -> 
     connection.call("GET", path, headers, None).await
 }
 
-/// The path of a link.
+/// Returns the path of a link.
 fn path_of(link: &str) -> Result<&str> {
     Ok(&link[link.find("/ui/").context("a path")?..])
 }
@@ -57,7 +57,7 @@ async fn log_in(connection: &mut Connection, control_plane: &ControlPlane) -> Re
     Ok(cookie.split(';').next().unwrap_or_default().to_owned())
 }
 
-/// The next line of a stream that says something about nodes.
+/// Returns the next line of a stream that has changes of nodes.
 async fn next_change(stream: &mut Response<Incoming>, rest: &mut Vec<u8>) -> Result<Value> {
     loop {
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -109,7 +109,7 @@ async fn the_page_is_for_administrators_and_for_browsers_with_a_link() -> Result
         (PICTURE, vec![with_cookie, ("sec-fetch-site", Some("same-site"))], 403),
         (PICTURE, vec![with_cookie, ("sec-fetch-site", Some("same-origin"))], 200),
         (PICTURE, vec![with_cookie, ("host", Some("rebound.example"))], 403),
-        // A bearer token that is none does not become a cookie's user.
+        // An invalid bearer token does not become a cookie's user.
         (PICTURE, vec![with_cookie, ("authorization", Some("Bearer x"))], 401),
     ] {
         let response = get(&mut browser, path, &headers).await?;
@@ -400,7 +400,7 @@ async fn a_claim_in_use_is_drawn_with_what_it_waits_for() -> Result<()> {
     Ok(())
 }
 
-/// The beginning of the response to a request over plain HTTP.
+/// Returns the beginning of the response to a request over plain HTTP.
 async fn status_of(address: &str, request: &str) -> Result<String> {
     let mut socket = TcpStream::connect(address).await?;
     socket.write_all(request.as_bytes()).await?;

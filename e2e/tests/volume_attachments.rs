@@ -87,7 +87,8 @@ async fn the_status_of_an_attachment() -> Result<()> {
     until("it is gone", async || Ok(api.get_opt("va").await?), Option::is_none).await.map(drop)
 }
 
-/// A client's attachment of a volume is kept, in use or not; the controller's own is deleted.
+/// Checks that a client's attachment of a volume is kept, in use or not, and that the controller's
+/// own is deleted.
 #[tokio::test]
 async fn only_attachments_of_the_controller_are_deleted() -> Result<()> {
     let mut scenario = Scenario::start(Driver::Csi).await?;

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
-/// The data directory of a scenario's server.
+/// Returns the data directory of a scenario's server.
 fn data(scenario: &Scenario) -> Result<PathBuf> {
     scenario.root().ancestors().nth(2).map(Path::to_owned).context("no data directory")
 }
@@ -165,7 +165,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_volume_for_one_node_goes_to_no_other_before_it_is_free() -> Result<()> {
+async fn a_single_node_volume_is_attached_elsewhere_only_after_its_release() -> Result<()> {
     let mut scenario = Scenario::with_nodes(Driver::Csi, 2).await?;
     scenario.create_bound("data", "delete").await?;
     for (name, node) in [("first", "node-0"), ("second", "node-1")] {
@@ -218,7 +218,7 @@ async fn volume_operations_are_counted_in_metrics() -> Result<()> {
     until(&format!("all of {wanted:#?}"), metrics, all).await.map(drop)
 }
 
-/// An ephemeral server leaves no files.
+/// Checks that an ephemeral server leaves no files.
 #[tokio::test]
 async fn volumes_of_an_ephemeral_server_are_removed_at_shutdown() -> Result<()> {
     let cluster = cluster().start().await?;

@@ -44,7 +44,7 @@ impl Watches {
         Ok(Watches { stream, rest: HashMap::new() })
     }
 
-    /// The events of the next frame that has any, in their order.
+    /// Returns the events of the next frame that has any, in their order.
     async fn next(&mut self) -> Result<Vec<Value>> {
         loop {
             let mut head = [0; 9];
@@ -77,7 +77,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a GET, each as a literal without a name from the table.
+/// Builds the headers of a GET, each as a literal without a name from the table.
 fn head(path: &str, authorization: &str) -> Vec<u8> {
     let headers = [
         (":method", "GET"),

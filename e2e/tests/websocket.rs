@@ -30,12 +30,12 @@ async fn call(connection: &mut Connection, method: &str, path: &str, body: Optio
     Ok(())
 }
 
-/// The next message.
+/// Returns the next message.
 async fn next(socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin)) -> Result<Message> {
     timeout(DEADLINE, socket.next()).await.context("no message")?.context("the end")?.context("an error")
 }
 
-/// The type of the next event, and the name of its object.
+/// Returns the type of the next event, and the name of its object.
 async fn next_event(
     socket: &mut (impl Stream<Item = tungstenite::Result<Message>> + Unpin),
 ) -> Result<(String, String)> {
@@ -147,7 +147,7 @@ async fn a_sub_protocol_carries_the_token() -> Result<()> {
     Ok(())
 }
 
-/// The resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(id: u32) -> Result<u64> {
     let status = std::fs::read_to_string(Path::new("/proc").join(id.to_string()).join("status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

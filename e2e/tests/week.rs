@@ -54,7 +54,7 @@ impl Schedule {
         object
     }
 
-    /// The Jobs that there are after a time, and the last start.
+    /// Computes the Jobs that exist after a time, and the last start.
     fn model(&self, from: Timestamp, to: Timestamp) -> (Runs, Option<Timestamp>) {
         let (mut runs, mut last) = (Runs::new(), None);
         let mut next = from + SignedDuration::from_mins(self.minute);

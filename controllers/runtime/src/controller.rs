@@ -67,8 +67,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
         ctx: &ReconcileContext,
     ) -> impl Future<Output = Result<Action, Error>> + Send;
 
-    /// Called when a key that was enqueued again had to wait until a cache observed the
-    /// controller's write to this resource.
+    /// Handles the delay of a key that was enqueued again and had to wait until a cache observed
+    /// the controller's write to this resource.
     fn on_stale_cache(&self, _group: &str, _resource: &str) {}
 }
 

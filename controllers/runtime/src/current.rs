@@ -12,12 +12,12 @@ pub fn current_controller() -> Option<&'static str> {
     CONTROLLER.try_with(|name| *name).ok()
 }
 
-/// Does work for a controller.
+/// Runs a future as work of the named controller.
 pub(super) fn for_controller<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::Output> {
     CONTROLLER.scope(name, work)
 }
 
-/// Does work for the controller of the calling task, for a task of its own.
+/// Runs a future as work of the calling task's controller, for a task of its own.
 pub(super) fn inherited<F: Future>(work: F) -> impl Future<Output = F::Output> {
     let name = current_controller();
     async move {

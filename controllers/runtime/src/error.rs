@@ -17,7 +17,7 @@ impl Error {
         matches!(self, Error::Api(kube::Error::Api(status)) if status.code == code)
     }
 
-    /// The message for events and conditions: the API server's, if it responded with one.
+    /// Returns the message for events and conditions: the API server's, if it responded with one.
     pub fn message(&self) -> String {
         match self {
             Error::Api(kube::Error::Api(status)) => status.message.clone(),

@@ -34,8 +34,8 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 #[error("leaderelection lost")]
 pub struct LeaseLost;
 
-/// Does work in one of several processes: only while `identity`, which is unique, holds the lease. Returns when the lease is lost, or
-/// when `stop` does; then the lease is released.
+/// Runs work only while `identity`, which is unique among the processes, holds the lease. Returns
+/// when the lease is lost, or when `stop` completes; then the lease is released.
 ///
 /// - `lead`: is first polled when the lease is acquired, and has no end
 ///
@@ -87,7 +87,7 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// `identity` is unique among the candidates.
+    /// Creates an elector. `identity` is unique among the candidates.
     pub fn new<S>(context: &Context<S>, identity: String) -> LeaderElector {
         let client: Client = context.unrecorded.clone();
         LeaderElector {
@@ -186,7 +186,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The lease to write; None while it is another's.
+    /// Returns the lease to write; None while another candidate holds it.
     fn acquire_or_renew(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
         let since = self.observe(lease, now);
         let bid = LeaseSpec {
@@ -211,7 +211,8 @@ impl Candidate {
         Some(LeaseSpec { lease_transitions: Some(transitions.saturating_add(1)), ..bid })
     }
 
-    /// The lease to write for others to take it; None if it is not ours to give.
+    /// Returns the lease to write so that others can acquire it; None if this process does not hold
+    /// it.
     fn release(&self, lease: Option<&LeaseSpec>, now: Timestamp) -> Option<LeaseSpec> {
         let lease = lease.filter(|lease| lease.holder_identity.as_ref() == Some(&self.identity))?;
         Some(LeaseSpec {
@@ -224,7 +225,7 @@ impl Candidate {
         })
     }
 
-    /// Since when the lease has been as it is.
+    /// Returns the time since which the lease has been unchanged.
     fn observe(&mut self, lease: Option<&LeaseSpec>, now: Timestamp) -> Timestamp {
         match (&self.observed, lease) {
             (Some((observed, since)), Some(lease)) if observed == lease => *since,

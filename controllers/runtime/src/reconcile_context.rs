@@ -34,7 +34,7 @@ pub(super) type BuiltRequest = Result<http::Request<Vec<u8>>, kube::core::reques
 type OwnWrite = (GroupResource, BoxFuture<'static, ()>);
 
 impl ReconcileContext {
-    /// A reconciliation that has written nothing yet.
+    /// Creates the context of a reconciliation that has written nothing yet.
     pub fn new(client: Client) -> ReconcileContext {
         ReconcileContext { client, writes: Mutex::default() }
     }
@@ -45,7 +45,7 @@ impl ReconcileContext {
         async move { self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await }.boxed()
     }
 
-    /// Has the key wait for an object that was found on the server and not in the cache, as for a
+    /// Makes the key wait for an object that was found on the server and not in the cache, as for a
     /// write of its own.
     pub fn await_observed<K: Cached>(&self, cache: &Arc<Cache<K>>, found: &K) {
         self.record_revision::<K>(cache.indexer(), cache::revision(found));

@@ -40,19 +40,19 @@ struct WrittenMetadata {
 }
 
 impl Written {
-    /// The name of the object.
+    /// Returns the name of the object.
     pub fn name(&self) -> &str {
         &self.metadata.name
     }
 }
 
 impl ReconcileContext {
-    /// The objects of the kind of a cache on the server.
+    /// Returns the API of the cache's kind on the server.
     pub fn api<'a, K: Cached>(&'a self, cache: &'a Arc<Cache<K>>) -> RecordedApi<'a, K> {
         self.api_observed_by(cache.indexer())
     }
 
-    /// The objects of a kind on the server, of which the cache has only metadata.
+    /// Returns the API of a kind of which the cache has only metadata.
     pub fn api_of_metadata<'a, K: Cached>(
         &'a self,
         cache: &'a Arc<Cache<PartialObjectMeta<K>>>,
@@ -69,7 +69,7 @@ impl ReconcileContext {
 }
 
 impl<'a, K: Cached> RecordedApi<'a, K> {
-    /// The same API, with another field manager than the client's.
+    /// Returns the same API with another field manager than the client's.
     #[must_use]
     pub fn managed_by(self, manager: &'static str) -> RecordedApi<'a, K> {
         RecordedApi { manager: Some(manager), ..self }
@@ -227,7 +227,8 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
         PostParams { field_manager: self.manager.map(str::to_owned), ..PostParams::default() }
     }
 
-    /// An apply takes the fields from other managers, as the controllers of kube-controller-manager do.
+    /// Forces conflicts in an apply, as the controllers of kube-controller-manager do: it takes the
+    /// fields from other managers.
     fn patch_params(&self, patch: &Patch<Value>) -> PatchParams {
         PatchParams {
             field_manager: self.manager.map(str::to_owned),
@@ -264,8 +265,9 @@ fn says_that_the_uid_differs(message: &str) -> bool {
     ["the UID in the precondition (", "Precondition failed: UID"].iter().any(|words| message.contains(words))
 }
 
-/// Requests for the objects of a kind in a namespace; an empty one for kinds without namespaces. Names that clients write into objects
-/// may lack the namespace: then the server finds nothing, as for one that does not exist.
+/// Builds a request for the objects of a kind in a namespace; an empty one for kinds without
+/// namespaces. Names that clients write into objects may lack the namespace: then the server finds
+/// nothing, as for one that does not exist.
 fn collection<K: Cached>(namespace: &str) -> Request {
     let is_namespaced = TypeId::of::<K::Scope>() == TypeId::of::<NamespaceResourceScope>();
     Request::new(K::url_path(&(), is_namespaced.then_some(namespace)))

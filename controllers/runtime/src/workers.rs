@@ -68,7 +68,8 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::queue::{FIRST_RETRY, LONGEST_RETRY};
 
-    /// The tasks of a runtime that ends are cancelled one by one, so that these see their workers gone.
+    /// Verifies that the tasks of a runtime are canceled one by one when it ends, so that they
+    /// observe the end of their workers.
     #[test]
     fn workers_end_with_their_runtime() {
         for _ in 0..50 {

@@ -43,7 +43,8 @@ impl SimulatedNode {
         (2..(1 << Self::RANGE_BITS) - 1).map(move |offset| Ipv4Addr::from_bits(self.range() + offset))
     }
 
-    /// The ranges are assigned from 10.244.0.0 to the end of 10.0.0.0/8, and then from 10.128.0.0.
+    /// Returns the number of the node's address range. Ranges are assigned from 10.244.0.0 to the
+    /// end of 10.0.0.0/8, and then from 10.128.0.0.
     fn range(self) -> u32 {
         const BASE: u32 = u32::from_be_bytes([10, 128, 0, 0]);
         const FIRST: u32 = u32::from_be_bytes([0, 116, 0, 0]);

@@ -23,7 +23,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The addresses of the load balancers that are simulated, where nodes are.
+    /// Returns the addresses for simulated load balancers, if nodes are simulated.
     pub fn load_balancers(&self) -> Option<AddressBlock> {
         let is_cluster = self.nodes > Some(0) && self.profile == Profile::Realistic;
         self.load_balancer_addresses.filter(|_| is_cluster)

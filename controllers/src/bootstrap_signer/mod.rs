@@ -80,7 +80,7 @@ impl Controller for BootstrapSigner {
     }
 }
 
-/// The data of the ConfigMap with the signatures of these tokens and no others.
+/// Returns the data of the ConfigMap with the signatures of these tokens and no others.
 fn signed(mut data: BTreeMap<String, String>, tokens: &[BootstrapToken]) -> BTreeMap<String, String> {
     data.retain(|key, _| !key.starts_with(SIGNATURE));
     let Some(kubeconfig) = data.get(KUBECONFIG).cloned() else { return data };

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 
-/// The signature of a text by a token: `HEADER..SIGNATURE`, as RFC 7515, appendix F, has it.
+/// Returns the signature of a text by a token: `HEADER..SIGNATURE`, as in RFC 7515, appendix F.
 pub fn detached(text: &str, token_id: &str, token_secret: &str) -> String {
     let header = serde_json::json!({"alg": "HS256", "kid": token_id}).to_string();
     let header = URL_SAFE_NO_PAD.encode(header);
@@ -18,7 +18,7 @@ pub fn detached(text: &str, token_id: &str, token_secret: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The case of upstream's `jws_test.go`.
+    /// Checks the case of upstream's `jws_test.go`.
     #[test]
     fn signatures_are_those_of_upstream() {
         let want = "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8";

@@ -39,7 +39,8 @@ pub fn expiration(secret: &Secret) -> Option<Timestamp> {
 }
 
 impl BootstrapToken {
-    /// The token of a Secret; None if it is none, is incomplete or has expired.
+    /// Parses the token of a Secret; None if the Secret has another type, is incomplete or has
+    /// expired.
     pub fn of(secret: &Secret, now: Timestamp) -> Option<BootstrapToken> {
         let data = secret.data.as_ref().filter(|_| is_bootstrap_token(secret))?;
         let id = text(data, "token-id").filter(|id| secret.name_any() == format!("{NAME_PREFIX}{id}"))?;

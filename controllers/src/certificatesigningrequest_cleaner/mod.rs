@@ -1,4 +1,4 @@
-//! certificatesigningrequest-cleaner-controller: deletes requests that nobody needs any more.
+//! certificatesigningrequest-cleaner-controller: deletes requests that are no longer needed.
 //!
 //! All of them are checked hourly: those that were issued, denied or failed an hour ago, those that waited for a day, and those
 //! whose certificate has expired.
@@ -81,7 +81,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_is_decided_or_forgotten_goes() {
+    fn decided_and_abandoned_requests_are_deleted() {
         let now: Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
         let at = |hours: i64| (now - SignedDuration::from_hours(hours)).to_string();
         let request = |age: i64, conditions: Value, certificate: Option<&str>| {

@@ -20,7 +20,8 @@ const HOUR: u64 = 60 * MINUTE;
 /// kube-controller-manager's `--cluster-signing-duration`.
 const LONGEST: u64 = 365 * 24 * HOUR;
 const SHORTEST: u64 = 10 * MINUTE;
-/// Clocks differ: certificates are valid from a little earlier on. From the second duration on they end as much earlier.
+/// The time by which certificates are backdated, since clocks differ. From [`SHORT`] on, their end
+/// is earlier by the same time.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 const SHORT: u64 = 8 * HOUR;
 
@@ -72,7 +73,7 @@ pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<
     }))
 }
 
-/// The rules of the signers.
+/// Validates a request by the rules of its signer.
 fn validate(spec: &CertificateSigningRequestSpec, parsed: &CertificateRequest) -> Result<(), String> {
     let usages = spec.usages.as_deref().unwrap_or_default();
     match spec.signer_name.as_str() {

@@ -66,7 +66,8 @@ impl Controller for ClusterRoleAggregationController {
     }
 }
 
-/// The rules that a role has to have. None: it has them, or it is not aggregated. `all` are ordered by name.
+/// Returns the rules that a role has to have; None if it has them or is not aggregated. `all` are
+/// ordered by name.
 ///
 /// # Errors
 /// A selector is invalid.

@@ -119,7 +119,7 @@ impl Controller for CronJobController {
 }
 
 impl CronJobController {
-    /// A changed schedule is looked at when its next time comes, everything else at once.
+    /// Enqueues a changed schedule at its next time, and every other change at once.
     fn enqueue(&self, change: &Change<CronJob>, queue: &Queue<NamespacedName>) {
         let Some(name) = change.name() else { return };
         let schedule = |cron_job: &CronJob| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
@@ -330,12 +330,12 @@ impl CronJobController {
     }
 }
 
-/// The name of a Job in the list of active ones.
+/// Returns the name of a Job in the list of active ones.
 fn name_of(active: &ObjectReference) -> NamespacedName {
     NamespacedName::new(active.namespace.clone().unwrap_or_default(), active.name.clone().unwrap_or_default())
 }
 
-/// An error with the message of the API server for a Job that does not exist.
+/// Returns an error with the API server's message for a Job that does not exist.
 fn not_found(job: &NamespacedName) -> Error {
     Error::Unfinished(format!("jobs.batch {:?} not found", job.name))
 }

@@ -23,12 +23,13 @@ pub enum ScheduleError {
     Unparseable(String),
 }
 
-/// The times between the last run and now.
+/// The most recent scheduled time that has passed since the last run, and the number of missed
+/// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueTime {
     /// The start of the period in which times count.
     pub earliest: Timestamp,
-    /// The last time that has come.
+    /// The most recent scheduled time that is not in the future; None if there is none.
     pub most_recent: Option<Timestamp>,
     /// The number of missed times, a rough estimate.
     pub missed: i64,

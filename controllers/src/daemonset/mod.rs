@@ -1,4 +1,4 @@
-//! daemonset-controller: a pod on each node that a set is for.
+//! daemonset-controller: keeps a pod on each node that a set selects.
 //!
 //! A set is reconciled when it, one of its pods or one of its revisions changes, when a node comes or changes its labels or taints
 //! such that the set should have a pod there or not, and when a pod has been ready for long enough:
@@ -193,7 +193,8 @@ impl DaemonSetController {
     }
 }
 
-/// The selector of a set. One that cannot be read will not be readable the next time.
+/// Returns the selector of a set. An invalid selector cannot become valid without a change, so this
+/// is no reason to retry.
 fn selector(set: &DaemonSet) -> Option<Selector> {
     Selector::try_from(set.spec.as_ref()?.selector.clone()).ok()
 }
@@ -202,7 +203,7 @@ fn selects(set: &DaemonSet, meta: &ObjectMeta) -> bool {
     selector(set).is_some_and(|selector| selector_matches(&selector, meta))
 }
 
-/// The node, if it is new or has other labels or taints.
+/// Returns the node, if it is new or if its labels or taints changed.
 fn changed_node(change: &Change<Node>) -> Option<&Node> {
     let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone());
     let decides = |node: &Node| (node.metadata.labels.clone(), taints(node));

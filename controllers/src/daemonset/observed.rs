@@ -18,7 +18,7 @@ pub struct Observed<'a> {
 }
 
 impl Observed<'_> {
-    /// For how long a pod of the set has to be ready until it is available.
+    /// Returns the number of seconds that a pod of the set has to be ready to be available.
     pub fn min_ready_seconds(&self) -> i32 {
         self.set.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0)
     }

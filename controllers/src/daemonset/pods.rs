@@ -16,7 +16,7 @@ const GENERATION_LABEL: &str = "pod-template-generation";
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const NAME_FIELD: &str = "metadata.name";
 
-/// A pod of a set for a node. The scheduler binds it.
+/// Builds a pod of a set for a node. The scheduler binds it.
 pub fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Option<Pod> {
     let template = &set.spec.as_ref()?.template;
     let mut pod = from_template(template, set);
@@ -35,7 +35,8 @@ fn template_generation(set: &DaemonSet) -> Option<i64> {
     annotation(&set.metadata, TEMPLATE_GENERATION)?.parse().ok()
 }
 
-/// The tolerations of a template, and those that all pods of sets have: nodes are left only for what the cluster says otherwise.
+/// Returns the tolerations of a template and those of all DaemonSet pods: such pods leave a node
+/// only for taints that the cluster's administrators add.
 pub fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut all = spec.tolerations.clone().unwrap_or_default();
     let mut conditions = vec![
@@ -85,7 +86,7 @@ fn require_node(spec: &mut PodSpec, node: &str) {
         Some(NodeSelector { node_selector_terms: vec![term] });
 }
 
-/// The node that a pod is for: the one that it is bound to, or that it requires.
+/// Returns the node that a pod is for: the one that it is bound to, or that it requires.
 pub fn target_node(pod: &Pod) -> Option<&str> {
     node(pod).or_else(|| {
         let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
@@ -100,7 +101,7 @@ pub fn target_node(pod: &Pod) -> Option<&str> {
     })
 }
 
-/// The pods by their nodes. Pods that ended and are terminating do not count.
+/// Groups the pods by node. Pods that ended and are terminating do not count.
 pub fn by_node(pods: &[Arc<Pod>]) -> BTreeMap<&str, Vec<&Arc<Pod>>> {
     let mut nodes: BTreeMap<&str, Vec<&Arc<Pod>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !(is_terminal(pod) && is_terminating(pod))) {

@@ -19,7 +19,7 @@ use super::DaemonSetController;
 use super::history::{History, hash};
 
 impl DaemonSetController {
-    /// The revisions of a set. Those without the label of their hash get it.
+    /// Lists the revisions of a set. Those without the hash label get it.
     pub(super) async fn history(
         &self,
         set: &DaemonSet,
@@ -40,7 +40,7 @@ impl DaemonSetController {
         Ok(History::of(set, revisions))
     }
 
-    /// The one revision of the current template, under the highest number.
+    /// Returns the one revision of the current template, under the highest number.
     pub(super) async fn current_revision(
         &self,
         set: &DaemonSet,

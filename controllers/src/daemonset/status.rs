@@ -9,7 +9,7 @@ use super::eligibility::Requirements;
 use super::observed::Observed;
 use super::pods::{by_node, is_updated, sort};
 
-/// The status, and when a pod that is ready becomes available.
+/// Returns the status, and the time until a ready pod becomes available.
 pub fn status(observed: &Observed<'_>) -> (DaemonSetStatus, Option<Duration>) {
     let Observed { set, pods, nodes, hash, now } = observed;
     let (requirements, mut by_node) = (Requirements::of(set), by_node(pods));

@@ -8,7 +8,7 @@ pub(super) const AVAILABLE: &str = "Available";
 pub(super) const PROGRESSING: &str = "Progressing";
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// A condition whose status changes now.
+/// Builds a condition whose status changes now.
 pub(super) fn condition(
     r#type: &str,
     status: &str,
@@ -26,12 +26,12 @@ pub(super) fn condition(
     }
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub(super) fn find<'a>(status: &'a DeploymentStatus, r#type: &str) -> Option<&'a DeploymentCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == r#type)
 }
 
-/// The reason of the condition of a type.
+/// Returns the reason of the condition of a type.
 pub(super) fn reason<'a>(status: &'a DeploymentStatus, r#type: &str) -> Option<&'a str> {
     find(status, r#type)?.reason.as_deref()
 }

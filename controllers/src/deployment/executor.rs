@@ -37,7 +37,7 @@ impl<'a> Executor<'a> {
         Executor { controller, ctx, deployment, changed: HashMap::new() }
     }
 
-    /// A Deployment that selects everything does nothing.
+    /// Refuses to roll out a Deployment that selects everything.
     pub async fn refuse_to_select_all(&mut self) -> Result<Action, Error> {
         let message = "This deployment is selecting all pods. A non-empty selector is required.";
         self.controller.recorder.warning(&self.deployment, "SelectingAll", message);
@@ -101,7 +101,7 @@ impl<'a> Executor<'a> {
         self.controller.recorder.normal(&self.deployment, "ScalingReplicaSet", message);
     }
 
-    /// Goes back to a former revision, and removes the request in any case.
+    /// Rolls back to a former revision, and removes the request in any case.
     pub async fn roll_back(&mut self, sets: ReplicaSets, revision: i64) -> Result<Action, Error> {
         let mut sets = self.sync_revision(sets).await?;
         if sets.new.is_none() {
@@ -181,7 +181,7 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// The stored status.
+    /// Returns the stored status.
     pub fn status(&self) -> DeploymentStatus {
         self.deployment.status.clone().unwrap_or_default()
     }

@@ -10,7 +10,8 @@ use super::annotations::{self, ROLLBACK_TO};
 use super::replica_sets::{ReplicaSets, replicas, reported};
 use super::template::{equals_without_hash, without_hash};
 
-/// The old ReplicaSets to delete. Those beyond the limit that still have pods are kept, and no others are deleted in their place.
+/// Returns the old ReplicaSets to delete. Those beyond the limit that still have pods are kept, and
+/// no others are deleted in their place.
 pub(super) fn excess(deployment: &Deployment, old: &[Arc<ReplicaSet>]) -> Vec<Arc<ReplicaSet>> {
     let limit = deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit);
     let Some(limit) = limit.filter(|limit| *limit != i32::MAX) else { return Vec::new() };
@@ -31,23 +32,24 @@ fn is_unused(set: &ReplicaSet) -> bool {
         && observed.unwrap_or(0) >= set.metadata.generation.unwrap_or(0)
 }
 
-/// The revision that is asked for by annotation; 0 is the one before. What is no number asks for nothing.
+/// Returns the revision that the rollback annotation requests; 0 is the previous one. A value that
+/// is not a number requests nothing.
 pub(super) fn rollback_to(deployment: &Deployment) -> Option<i64> {
     annotation(&deployment.metadata, ROLLBACK_TO)?.parse().ok()
 }
 
-/// The outcome of a request to go back.
+/// The outcome of a rollback request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Rollback {
     /// The Deployment with the template and the annotations of the ReplicaSet, and the revision.
     To(Box<Deployment>, i64),
     /// The revision has the template that the Deployment has.
     Unchanged,
-    /// The reason and the message of the event.
+    /// No such revision; the message of the event.
     NotFound(&'static str),
 }
 
-/// Finds the revision to go back to. The request is still in the Deployment.
+/// Finds the revision to roll back to. The request is still in the Deployment.
 pub(super) fn rollback(deployment: &Deployment, revision: i64, sets: &ReplicaSets) -> Rollback {
     let revision_of = |set: &Arc<ReplicaSet>| annotations::revision(&set.metadata);
     let mut revision = revision;
@@ -77,7 +79,7 @@ pub(super) fn rollback(deployment: &Deployment, revision: i64, sets: &ReplicaSet
     Rollback::To(Box::new(without_request(restored)), revision)
 }
 
-/// A Deployment without the request.
+/// Returns a Deployment without the rollback request.
 pub(super) fn without_request(mut deployment: Deployment) -> Deployment {
     remove_annotation(&mut deployment.metadata, ROLLBACK_TO);
     deployment

@@ -1,4 +1,4 @@
-//! deployment-controller: ReplicaSets of a template and its predecessors, and the way from one to the next.
+//! deployment-controller: rolls out the template of each Deployment by scaling its ReplicaSets.
 //!
 //! A Deployment is reconciled when it or one of its ReplicaSets changes, when a ReplicaSet without a controller appears that it
 //! selects, and, with the strategy Recreate, when the last of its pods is deleted:
@@ -97,7 +97,7 @@ impl Controller for DeploymentController {
         if spec.selector == LabelSelector::default() {
             return executor.refuse_to_select_all().await;
         }
-        // What cannot be read will not be readable the next time.
+        // An invalid selector cannot become valid without a change, so this is no reason to retry.
         let Ok(selector) = Selector::try_from(spec.selector.clone()) else { return Ok(Action::AwaitChange) };
         let sets = self.claim_replica_sets(&deployment, &selector, ctx).await?;
         let sets = ReplicaSets::of(spec, sets);
@@ -136,7 +136,7 @@ impl DeploymentController {
         controller_ref::claim_objects(owner, &self.replica_sets, sets, matches, ctx).await
     }
 
-    /// A step of the rollout, or the end of it.
+    /// Takes the next step of the rollout, or completes it.
     async fn roll_out(&self, mut executor: Executor<'_>, mut sets: ReplicaSets) -> Result<Action, Error> {
         if let Step::CreateNew = self.next_step(&executor.deployment, &sets) {
             let Some(created) = executor.create_new_replica_set(&sets).await? else {
@@ -149,7 +149,7 @@ impl DeploymentController {
             Step::Resize(resizes) => {
                 let is_growing = resizes.iter().any(|resize| resize.to > replica_sets::replicas(&resize.set));
                 let resized = executor.resize(&resizes).await;
-                // What cannot be scaled down now is planned again after the next change.
+                // A failed scale down is planned again after the next change.
                 if is_growing {
                     resized?
                 } else {
@@ -184,7 +184,8 @@ fn selects(deployment: &Deployment, set: &ObjectMeta) -> bool {
         && selector.is_ok_and(|selector| selector_matches(&selector, set))
 }
 
-/// The Deployment that was waiting for the deletion of a pod, the last one of its old ReplicaSets.
+/// Returns the Deployment that was waiting for the deletion of a pod, the last one of its old
+/// ReplicaSets.
 fn deployment_that_waits(
     change: &Change<Pod>,
     deployments: &Cache<Deployment>,

@@ -99,7 +99,8 @@ mod tests {
         serde_json::from_value(json!({"spec": spec, "status": {"replicas": stored}})).unwrap()
     }
 
-    /// `name:size[/max][=desired][!available]`; the last one is the new one if its name is `new`.
+    /// Parses `name:size[/max][=desired][!available]`; the last set is the new one if its name is
+    /// `new`.
     fn sets(text: &str) -> ReplicaSets {
         let set = |(age, text): (usize, &str)| -> Arc<ReplicaSet> {
             let (name, rest) = text.split_once(':').unwrap();

@@ -15,7 +15,7 @@ pub(super) fn equals_without_hash(a: &PodTemplateSpec, b: &PodTemplateSpec) -> b
     a == b || equals(&json!(a), &json!(b), "")
 }
 
-/// A template without the label.
+/// Returns a template without the hash label.
 pub(super) fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(meta) = &mut template.metadata
@@ -26,7 +26,7 @@ pub(super) fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     template
 }
 
-/// `field` is the name of the field that holds the values.
+/// Compares two values. `field` is the name of the field that holds them.
 fn equals(a: &Value, b: &Value, field: &str) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) => {

@@ -20,7 +20,7 @@ const MANAGER: &str = "endpoint-controller";
 const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 const TRUNCATED: &str = "truncated";
 
-/// The Endpoints as they should be. None: they are so already.
+/// Returns the Endpoints to write; None if they are up to date.
 pub fn plan(
     service: &Service,
     pods: &[Arc<Pod>],
@@ -66,7 +66,7 @@ fn set(annotations: &mut BTreeMap<String, String>, key: &str, value: Option<Stri
     }
 }
 
-/// Each pod with each port by which it is an endpoint.
+/// Returns each pod with each port by which it is an endpoint.
 fn members(service: &Service, pods: &[Arc<Pod>]) -> Vec<Member> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let publishes_all = spec.publish_not_ready_addresses == Some(true);
@@ -98,7 +98,7 @@ fn members(service: &Service, pods: &[Arc<Pod>]) -> Vec<Member> {
     members
 }
 
-/// The address of a pod in the first family of the Service.
+/// Returns the address of a pod in the first family of the Service.
 fn address(service: &Service, pod: &Pod) -> Option<IpAddr> {
     let addresses = addresses(pod);
     let spec = service.spec.as_ref()?;

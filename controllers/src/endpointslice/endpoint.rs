@@ -17,7 +17,7 @@ pub enum AddressType {
 }
 
 impl AddressType {
-    /// The name in slices, and in the spec of Services.
+    /// Returns the name in slices, and in the spec of Services.
     pub fn name(self) -> &'static str {
         match self {
             AddressType::Ipv4 => "IPv4",
@@ -25,7 +25,7 @@ impl AddressType {
         }
     }
 
-    /// The types of a Service's endpoints.
+    /// Returns the types of a Service's endpoints.
     pub fn of(service: &Service) -> Vec<AddressType> {
         let all = [AddressType::Ipv4, AddressType::Ipv6];
         let Some(spec) = &service.spec else { return all.into() };
@@ -42,7 +42,7 @@ impl AddressType {
     }
 }
 
-/// The endpoint of a pod; None: it has no address of the type.
+/// Builds the endpoint of a pod; None if the pod has no address of the type.
 pub fn endpoint(
     pod: &Pod,
     node: Option<&Node>,
@@ -76,7 +76,8 @@ pub fn endpoint(
     })
 }
 
-/// The ports by which a pod is an endpoint of a Service. A port that the pod does not name is left out.
+/// Returns the ports by which a pod is an endpoint of a Service. A named port that the pod does not
+/// have is left out.
 pub fn ports(pod: &Pod, service: &Service) -> Vec<EndpointPort> {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let endpoint_port = |port: &k8s_openapi::api::core::v1::ServicePort| {

@@ -107,7 +107,7 @@ impl Controller for EndpointSliceController {
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(service) = self.services.get(name) else {
-            // The slices are collected.
+            // The garbage collector deletes the slices.
             self.trigger_times.forget(name);
             self.rate_limit.forget(name);
             self.metrics.gauges.set(name, None);

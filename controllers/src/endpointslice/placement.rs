@@ -128,7 +128,7 @@ mod tests {
         numbers.into_iter().map(|n| endpoint(n, true)).map(|e| (identity(&e), e)).collect()
     }
 
-    /// `+` created, `~` updated, `-` deleted, each with its number of endpoints.
+    /// Formats a plan: `+` created, `~` updated, `-` deleted, each with its number of endpoints.
     fn placed(wanted: EndpointSet, existing: Vec<Arc<EndpointSlice>>) -> String {
         let placement = place(wanted, existing, EndpointSlice::default, |_| None);
         let count = |slice: &EndpointSlice| slice.endpoints.as_ref().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! ephemeral-volume-controller: the claims of a pod's ephemeral volumes are made from their templates.
+//! ephemeral-volume-controller: creates the claims of pods' ephemeral volumes from their templates.
 //!
 //! A pod is reconciled when it changes and when a claim it controls is deleted; then, unless it is terminating, each ephemeral volume
 //! has its claim `POD-VOLUME`, made if need be. A claim of the name that the pod does not control becomes an event, and is retried. Deleting is the
@@ -111,7 +111,7 @@ impl EphemeralVolumeController {
     }
 }
 
-/// The names and templates of a pod's ephemeral volumes.
+/// Iterates over the names and templates of a pod's ephemeral volumes.
 fn ephemeral(pod: &Pod) -> impl Iterator<Item = (&str, &PersistentVolumeClaimTemplate)> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| {

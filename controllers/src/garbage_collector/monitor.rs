@@ -147,7 +147,8 @@ fn is_not_served(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }
 
-/// Events have no owners or dependents, and are numerous.
+/// Returns `true` if the collector watches the resource. It does not watch events, which have no
+/// owners or dependents and are numerous.
 fn is_monitored(served: &ServedResource) -> bool {
     let is_event =
         served.resource.plural == "events" && matches!(&*served.resource.group, "" | "events.k8s.io");

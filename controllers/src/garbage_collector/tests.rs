@@ -39,7 +39,8 @@ fn owner(text: &str) -> Owner {
     })
 }
 
-/// `see OBJECT [terminating] [orphan] [foreground] [<- OWNER...]`, `gone OBJECT`, `absent OBJECT`.
+/// Parses `see OBJECT [terminating] [orphan] [foreground] [<- OWNER...]`, `gone OBJECT` or `absent
+/// OBJECT`.
 fn change(text: &str) -> Change {
     let (what, owners) = text.split_once("<-").unwrap_or((text, ""));
     let mut words = what.split_whitespace();
@@ -71,7 +72,7 @@ fn render(work: &Work) -> String {
     }
 }
 
-/// Lines of `change => work, work`, blank ones left out.
+/// Runs a script of lines `change => work, work`. Blank lines are ignored.
 fn run_script(name: &str, script: &str) {
     let mut graph = Graph::default();
     for (number, line) in script.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate() {

@@ -14,7 +14,7 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 /// The longest prefix that the API server makes a name of; the rest of a name is random.
 const LONGEST_PREFIX: usize = 58;
 
-/// The pods to create.
+/// Builds the pods to create.
 pub fn new_pods(job: &Job, spec: &JobSpec, creation: &Creation) -> Vec<Pod> {
     let mut pod = from_template(&spec.template, job);
     set_finalizer(&mut pod.metadata, TRACKING_FINALIZER, true);

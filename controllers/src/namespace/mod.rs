@@ -147,7 +147,7 @@ impl NamespaceController {
     }
 }
 
-/// Since when it is terminating.
+/// Returns the time since which the namespace has been terminating.
 fn deleted(namespace: &Namespace) -> Option<Timestamp> {
     namespace.metadata.deletion_timestamp.as_ref().map(|time| time.0)
 }

@@ -1,4 +1,5 @@
-//! persistentvolume-binder-controller: claims find volumes, volumes are provisioned for claims and reclaimed after them.
+//! persistentvolume-binder-controller: binds claims to volumes, and provisions and reclaims
+//! volumes.
 //!
 //! Two state machines, of claims and of volumes, and two loops for what in-tree plugins do:
 //! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one is kept so, or is lost;

@@ -56,7 +56,7 @@ impl Writer {
         Ok(ctx.api(&self.volumes).replace_status(&volume).await?)
     }
 
-    /// The volume in a phase.
+    /// Writes the phase of the volume, unless it has it already, and returns the volume.
     pub async fn volume_phase(
         &self,
         volume: PersistentVolume,
@@ -69,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// Both sides, in the order of [`bind`].
+    /// Binds both sides, in the order of [`bind`].
     pub async fn bind(
         &self,
         claim: &PersistentVolumeClaim,

@@ -1,4 +1,5 @@
-//! persistentvolume-protection-controller: a volume that is bound is not deleted.
+//! persistentvolume-protection-controller: keeps a finalizer on PersistentVolumes until they are
+//! deleted and no longer bound.
 //!
 //! A volume is reconciled when it changes: one that is not terminating has the finalizer `kubernetes.io/pv-protection`, one that is deleted loses
 //! it as soon as its phase is not Bound.
@@ -45,7 +46,7 @@ impl Controller for PersistentVolumeProtectionController {
     }
 }
 
-/// The volume with the finalizer or without it; None if it is as it should be.
+/// Returns the volume with the finalizer added or removed; None if it needs no change.
 fn protected(volume: &PersistentVolume) -> Option<PersistentVolume> {
     if volume.is_terminating() && volume.phase() == "Bound" {
         return None;

@@ -26,7 +26,7 @@ impl LivePods {
         LivePods { reader, namespaces: Mutex::default() }
     }
 
-    /// A list that was begun after this was called, by whomever.
+    /// Returns the result of a list that began after this call; callers share it.
     pub async fn list(&self, namespace: &str) -> kube::Result<Arc<Vec<Pod>>> {
         let lists = {
             let mut namespaces = self.namespaces.lock();

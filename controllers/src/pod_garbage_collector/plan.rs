@@ -36,7 +36,7 @@ impl Reason {
     }
 }
 
-/// The pods to delete, except orphaned ones. Terminated pods are deleted only in excess of
+/// Returns the pods to delete, except orphaned ones. Terminated pods are deleted only in excess of
 /// `threshold`: evicted ones first, then the oldest.
 pub fn pods_to_delete<'a>(
     pods: impl Iterator<Item = &'a Pod> + Clone,
@@ -114,12 +114,13 @@ impl Quarantine {
     }
 }
 
-/// The pods on a node that does not exist.
+/// Returns the pods on a node that does not exist.
 pub fn orphans_of_node<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> Vec<(&'a Pod, Reason)> {
     pods.filter(|pod| pods::node(pod) == Some(node)).map(|pod| (pod, Reason::Orphaned)).collect()
 }
 
-/// The status patch that marks a pod Failed before deletion; None if it is already terminal.
+/// Returns the status patch that marks a pod Failed before deletion; None if it is already
+/// terminal.
 pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;

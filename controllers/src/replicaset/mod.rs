@@ -1,4 +1,4 @@
-//! replicaset-controller: a number of pods of a template.
+//! replicaset-controller: keeps the desired number of pods of each ReplicaSet running.
 //!
 //! A ReplicaSet is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, and when
 //! a pod has been ready for long enough:
@@ -91,7 +91,7 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(owner) = self.owners.get(name) else { return Ok(Action::AwaitChange) };
-        // What cannot be read will not be readable the next time.
+        // An invalid selector cannot become valid without a change, so this is no reason to retry.
         let Some(selector) = selector(owner.as_ref()) else { return Ok(Action::AwaitChange) };
         let candidates = controller_ref::candidates(owner.meta(), &self.pods);
         let is_terminating = |pod: &Pod| {
@@ -121,7 +121,8 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
 }
 
 impl<O: ReplicaOwner> ReplicaSetController<O> {
-    /// The active pods that the owner controls, after adoption and release. Ended and terminating pods are left as they are.
+    /// Returns the active pods that the owner controls, after adoption and release. Ended and
+    /// terminating pods are left as they are.
     async fn claim_active_pods(
         &self,
         owner: &O,
@@ -156,7 +157,8 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
         }
     }
 
-    /// The pods that any object of the kind selects that has the same controller, such as the other ReplicaSets of a Deployment.
+    /// Returns the pods that any object of the kind with the same controller selects, such as the
+    /// other ReplicaSets of a Deployment.
     fn related_pods(&self, owner: &O) -> Vec<Arc<Pod>> {
         let Some(controller) = controller_of(owner.meta()) else { return Vec::new() };
         let namespace = owner.namespace().unwrap_or_default();
@@ -188,7 +190,7 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
     }
 }
 
-/// None if it cannot be read.
+/// Parses the selector of an owner; None if it is invalid.
 fn selector<O: ReplicaOwner>(owner: &O) -> Option<Selector> {
     Selector::try_from(owner.label_selector()?).ok()
 }

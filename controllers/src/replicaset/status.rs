@@ -14,7 +14,7 @@ use crate::workload::replica_owner::ReplicaOwner;
 /// The type of the condition after a failed creation or deletion.
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// The status that follows from the pods as they were observed. Counts of 0 are absent, as they are stored.
+/// Computes the status from the observed pods. Counts of 0 are absent, as they are stored.
 ///
 /// - `active`: the active pods of the owner
 /// - `terminating`: how many of its pods are terminating, if that is reported
@@ -51,7 +51,8 @@ fn has_labels(pod: &Pod, labels: &BTreeMap<String, String>) -> bool {
     labels.iter().all(has)
 }
 
-/// The condition of a failure keeps its first message until there is none.
+/// Returns the conditions. The condition of a failure keeps its first message until there is no
+/// failure.
 fn conditions<O: ReplicaOwner>(
     owner: &O,
     active: usize,

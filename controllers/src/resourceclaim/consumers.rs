@@ -112,8 +112,8 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// `r`: reserved for the pod, `x`: for another consumer, `a`: allocated, `f`: with the
-    /// finalizer, `o`: owned by the pod.
+    /// Builds a claim from letters: `r`: reserved for the pod, `x`: for another consumer, `a`:
+    /// allocated, `f`: with the finalizer, `o`: owned by the pod.
     fn claim(letters: &str) -> ResourceClaim {
         let has = |letter: char| letters.contains(letter);
         let mut reserved = Vec::new();

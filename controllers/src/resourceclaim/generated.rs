@@ -18,7 +18,7 @@ pub struct Entry<'a> {
     pub template: &'a str,
 }
 
-/// The entries of a pod that have a template.
+/// Iterates over the entries of a pod that have a template.
 pub fn entries(pod: &Pod) -> impl Iterator<Item = Entry<'_>> {
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     claims.filter_map(|claim| {
@@ -26,13 +26,14 @@ pub fn entries(pod: &Pod) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// The name of an entry's claim that the status of the pod has.
+/// Returns the name of an entry's claim in the status of the pod.
 pub fn recorded_name<'a>(pod: &'a Pod, entry: &str) -> Option<&'a String> {
     let statuses = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
     statuses.into_iter().find(|status| status.name == entry)?.resource_claim_name.as_ref()
 }
 
-/// The names of all claims of a pod that are known: those it names, and those that were made for it.
+/// Iterates over the names of all known claims of a pod: those that its spec names, and those
+/// generated for it.
 pub fn claim_names(pod: &Pod) -> impl Iterator<Item = &str> {
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     claims.filter_map(|claim| {
@@ -45,7 +46,7 @@ pub fn is_generated_entry(pod: &Pod, claim: &str) -> bool {
     entries(pod).any(|entry| recorded_name(pod, entry.name).is_some_and(|name| name == claim))
 }
 
-/// The claim of an entry.
+/// Builds the claim of an entry.
 pub fn claim(pod: &Pod, entry: &Entry<'_>, template: &ResourceClaimTemplate) -> ResourceClaim {
     let mut claim = ResourceClaim { spec: template.spec.spec.clone(), ..ResourceClaim::default() };
     if let Some(meta) = &template.spec.metadata {

@@ -1,4 +1,5 @@
-//! resourceclaim-controller: the claims of a pod are made from their templates, and given back when nobody consumes them any more.
+//! resourceclaim-controller: creates the claims of pods from their templates, and releases claims
+//! that no pod consumes any more.
 //!
 //! Of a pod that is not terminating (`generated.rs`):
 //! 1. each entry of `spec.resourceClaims` with a template has its claim, found by owner and annotation or created;
@@ -94,7 +95,7 @@ impl Controller for ResourceClaimController {
                 if !change.states().any(has_claims) {
                     return;
                 }
-                // What the pod no longer consumes is given back.
+                // Reservations of claims that the pod no longer consumes are released.
                 let claims = change.states().flat_map(|pod| generated::claim_names(pod));
                 claims.for_each(|claim| queue.add(Key::Claim(NamespacedName::new(&name.namespace, claim))));
                 queue.add(Key::Pod(name));
@@ -163,7 +164,7 @@ impl ResourceClaimController {
         Ok(())
     }
 
-    /// The name of an entry's claim, which is created if there is none.
+    /// Returns the name of an entry's claim. Creates the claim if it does not exist.
     async fn provide(&self, pod: &Pod, entry: &Entry<'_>, ctx: &ReconcileContext) -> Result<String, Error> {
         let namespace = pod.namespace().unwrap_or_default();
         if let Some(name) = recorded_name(pod, entry.name)

@@ -11,12 +11,12 @@ use crate::timers::RESOURCE_QUOTA_BATCH;
 /// Deletions at one time are counted once: with many pods in a namespace a count is not cheap.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// The names of what a quota limits.
+/// Iterates over the names of the resources that a quota limits.
 pub fn limited(spec: &ResourceQuotaSpec) -> impl Iterator<Item = &str> {
     spec.hard.iter().flat_map(|hard| hard.keys()).map(String::as_str)
 }
 
-/// Looks, in a moment, at the quotas of a namespace, or of all, that mind something.
+/// Enqueues, after a moment, the affected quotas of a namespace, or of all namespaces.
 pub fn enqueue_affected(
     quotas: &Cache<ResourceQuota>,
     namespace: Option<&str>,

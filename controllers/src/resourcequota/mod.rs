@@ -121,7 +121,7 @@ impl ResourceQuotaController {
         });
     }
 
-    /// All that is known to be used of what a quota limits.
+    /// Returns the known usage of the resources that a quota limits.
     async fn used(&self, namespace: &str, spec: &ResourceQuotaSpec) -> Result<ResourceList, Error> {
         let mut used = ResourceList::new();
         self.measure::<Pod>(namespace, spec, &mut used).await?;

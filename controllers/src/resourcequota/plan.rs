@@ -31,7 +31,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_status_tells_limits_and_usage() {
+    fn a_status_has_limits_and_usage() {
         let found = ResourceList::from([
             ("pods".to_owned(), "2".parse().unwrap()),
             ("limits.memory".to_owned(), "1.5Gi".parse().unwrap()),

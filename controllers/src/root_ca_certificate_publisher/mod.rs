@@ -68,7 +68,7 @@ impl Controller for RootCaCertificatePublisher {
                 }
             })
             .on(&self.published, |change, queue| {
-                // Those that were there before come with their namespaces.
+                // ConfigMaps that existed before are enqueued with their namespaces.
                 if change.old.is_some() {
                     change.name().filter(|n| n.name == NAME).into_iter().for_each(|n| queue.add(n.namespace));
                 }
@@ -105,7 +105,7 @@ impl RootCaCertificatePublisher {
     }
 }
 
-/// The ConfigMap to be; None if it is so already.
+/// Returns the ConfigMap to write; None if it is up to date.
 fn wanted(namespace: &str, current: Option<&ConfigMap>, certificates: &str) -> Option<ConfigMap> {
     let data = BTreeMap::from([(KEY.to_owned(), certificates.to_owned())]);
     let described = |current: &ConfigMap| {

@@ -11,7 +11,7 @@ pub type Identity = (Vec<String>, Option<String>, Option<(Option<String>, Option
 /// Endpoints by their identity.
 pub type EndpointSet = BTreeMap<Identity, Endpoint>;
 
-/// The identity of an endpoint.
+/// Returns the identity of an endpoint.
 pub fn identity(endpoint: &Endpoint) -> Identity {
     let target = endpoint.target_ref.as_ref().map(|target| (target.namespace.clone(), target.name.clone()));
     (endpoint.addresses.clone(), endpoint.hostname.clone(), target)

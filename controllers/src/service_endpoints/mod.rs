@@ -23,5 +23,5 @@ pub mod trigger_time;
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The annotation with the time of the change that triggered the last update.
 pub const LAST_CHANGE_TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-/// The annotation of Endpoints that are no Service's: leaders were elected with them once.
+/// The annotation of Endpoints used as legacy leader-election locks.
 pub const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";

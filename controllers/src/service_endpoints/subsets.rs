@@ -103,7 +103,7 @@ pub fn truncate(subsets: &mut [EndpointSubset], most: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Addresses by their last number, a port and whether they are ready.
+    /// Packs addresses given by their last number, a port and whether they are ready.
     fn packed(members: &[(u8, i32, bool)]) -> Vec<EndpointSubset> {
         pack(members.iter().map(|(number, port, is_ready)| member(*number, *port, *is_ready)).collect())
     }
@@ -114,7 +114,7 @@ mod tests {
         Member { ip, address, is_ready, port: Some(EndpointPort { port, ..EndpointPort::default() }) }
     }
 
-    /// `1,2!3:80` is a subset of 1 and 2, and 3 that is not ready, with port 80.
+    /// Formats subsets: `1,2!3:80` is a subset of 1 and 2, and 3 that is not ready, with port 80.
     fn text(subsets: &[EndpointSubset]) -> String {
         let list = |addresses: &Option<Vec<EndpointAddress>>| {
             let last = |a: &EndpointAddress| a.ip.rsplit('.').next().unwrap_or_default().to_owned();

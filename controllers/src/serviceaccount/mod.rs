@@ -1,4 +1,4 @@
-//! serviceaccount-controller: every active namespace has a ServiceAccount `default`.
+//! serviceaccount-controller: keeps a ServiceAccount `default` in every active namespace.
 //!
 //! A namespace is reconciled when it changes and when its account changes; then:
 //! 1. a namespace that is not active is left alone;

@@ -114,7 +114,8 @@ impl Controller for TokenController {
 }
 
 impl TokenController {
-    /// The account of a token, read from the server if it is not cached: its secret may have been observed first.
+    /// Returns the account of a token, read from the server if it is not cached: its secret may
+    /// have been observed first.
     async fn account(&self, token: &Token, ctx: &ReconcileContext) -> Result<Option<ServiceAccount>, Error> {
         let name = NamespacedName::new(&token.secret.namespace, &token.account);
         if let Some(known) = self.accounts.get(&name).filter(|account| token.is_of(account)) {
@@ -134,7 +135,7 @@ impl TokenController {
         else {
             return Ok(());
         };
-        // Who wrote or deleted it meanwhile brings it here again.
+        // A conflicting write or delete enqueues the key again.
         ignore_conflict(ignore_not_found(secrets.replace(&filled).await))?;
         Ok(())
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn references_go_with_their_secrets() {
+    fn references_are_removed_with_their_secrets() {
         let mut account = account();
         assert_eq!(without_reference(&account, "s"), None);
         let named = |name: &str| ObjectReference { name: Some(name.to_owned()), ..Default::default() };

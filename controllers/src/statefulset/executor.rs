@@ -73,7 +73,7 @@ impl Executor<'_> {
         }
     }
 
-    /// The claims, then the pod, and then the owners of the claims.
+    /// Creates the claims, then the pod, and then sets the owners of the claims.
     async fn create(&self, pod: &Pod, claims: &PodClaims, owners: &ClaimOwners) -> Result<(), Error> {
         self.create_missing_claims(pod, claims)
             .await

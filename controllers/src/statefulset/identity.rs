@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_the_set_and_the_ordinal() {
+    fn names_have_the_set_and_the_ordinal() {
         for (name, want) in [
             ("web-0", Some(("web", Some(0)))),
             ("my-web-12", Some(("my-web", Some(12)))),

@@ -1,4 +1,4 @@
-//! statefulset-controller: pods that keep their names and claims.
+//! statefulset-controller: maintains pods that keep their names and claims.
 //!
 //! A set is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, when
 //! a claim is deleted that a new pod waits for, and when a pod has been ready for long enough:
@@ -122,7 +122,7 @@ impl Controller for StatefulSetController {
             return Ok(Action::AwaitChange);
         };
         let selector = set.spec.as_ref().map(|spec| Selector::try_from(spec.selector.clone()));
-        // What cannot be read will not be readable the next time.
+        // An invalid selector cannot become valid without a change, so this is no reason to retry.
         let Some(Ok(selector)) = selector else { return Ok(Action::AwaitChange) };
         let revisions = self.list_revisions(&set, &selector, ctx).await?;
         let pods = self.claim_pods(&set, &selector, ctx).await?;
@@ -135,7 +135,7 @@ impl Controller for StatefulSetController {
 }
 
 impl StatefulSetController {
-    /// From the oldest to the newest.
+    /// Lists the revisions from the oldest to the newest.
     async fn list_revisions(
         &self,
         set: &StatefulSet,
@@ -183,7 +183,8 @@ impl StatefulSetController {
         truncated.map(|()| next)
     }
 
-    /// The revision of the current template. For a terminating set none is created: its status needs only the name.
+    /// Returns the revision of the current template. For a terminating set none is created: its
+    /// status needs only the name.
     async fn update_revision(
         &self,
         set: &StatefulSet,

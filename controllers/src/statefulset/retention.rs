@@ -157,8 +157,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// `S` the set, `P` the pod, `s` and `p` without being controllers, `2` an earlier pod of the
-    /// name, `X` another controller, `x` another owner.
+    /// Builds an owner from a letter: `S` the set, `P` the pod, `s` and `p` without being
+    /// controllers, `2` an earlier pod of the name, `X` another controller, `x` another owner.
     fn owner(letter: char) -> Value {
         let (api_version, kind, name, uid) = match letter {
             'S' | 's' => ("apps/v1", "StatefulSet", "web", "S"),

@@ -87,8 +87,8 @@ mod tests {
             .unwrap()
     }
 
-    /// `o` old, `n` new, `O` and `N` not available, `t` old and terminating, `-` old and not there
-    /// yet.
+    /// Builds pods from letters: `o` old, `n` new, `O` and `N` not available, `t` old and
+    /// terminating, `-` old and not created yet.
     fn pods(letters: &str) -> Vec<Arc<Pod>> {
         let pod = |(ordinal, letter): (usize, char)| {
             let revision = if letter.eq_ignore_ascii_case(&'n') { "new" } else { "old" };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_goes_from_the_top_down() {
+    fn an_update_replaces_the_highest_ordinal_first() {
         let rolling = |rest: Value| json!({"type": "RollingUpdate", "rollingUpdate": rest});
         for (case, strategy, replicas, free, want) in [
             ("the highest first", rolling(json!({})), "ooo", None, "2"),

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::identity::{replicas, revision};
 use super::rollout::is_rolling;
 
-/// The status that follows from the pods. It has no conditions: those that clients wrote are dropped.
+/// Computes the status from the pods. It has no conditions: those that clients wrote are dropped.
 pub(super) fn count(
     set: &StatefulSet,
     (current, update): (&str, &str),
@@ -41,7 +41,8 @@ pub(super) fn count(
     }
 }
 
-/// One of the pods that were counted has been deleted since. Not every one that an update takes is of the revision that is current.
+/// Updates the counts for a counted pod that was deleted afterwards. A pod that an update deletes
+/// is not always of the current revision.
 pub(super) fn deleted(status: &mut StatefulSetStatus, pod: &Pod) {
     if status.current_revision.as_deref() == Some(revision(pod)) {
         status.current_replicas = status.current_replicas.map(|count| count - 1);
@@ -52,7 +53,8 @@ pub(super) fn is_running_and_ready(pod: &Pod) -> bool {
     pods::phase(pod) == "Running" && pods::is_ready(pod)
 }
 
-/// An update is complete once all pods that are wanted, and no others, are ready and of its revision: then it is current.
+/// Completes an update once exactly the desired pods exist and are ready and of its revision: then
+/// its revision is current.
 pub(super) fn complete(set: &StatefulSet, mut status: StatefulSetStatus) -> StatefulSetStatus {
     let wanted = replicas(set);
     let counts = [status.replicas, status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0)];

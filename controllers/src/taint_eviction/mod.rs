@@ -172,7 +172,7 @@ impl TaintEvictionController {
     }
 }
 
-/// A pod of which no more than the name is left.
+/// Builds a reference to a pod of which only the name is known.
 fn reference(key: &NamespacedName) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

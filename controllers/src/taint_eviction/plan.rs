@@ -31,7 +31,7 @@ pub enum Step {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether an earlier eviction that is not due yet is cancelled.
+    /// Whether an earlier eviction that is not due yet is canceled.
     pub is_cancelled: bool,
     pub step: Step,
 }

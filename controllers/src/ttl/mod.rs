@@ -69,7 +69,7 @@ impl Controller for TtlController {
     }
 }
 
-/// The step for a number of nodes: that of before, unless the number has left it.
+/// Returns the step for a number of nodes: the previous one, unless the number left its range.
 fn next_step(mut step: usize, count: usize) -> usize {
     while STEPS.get(step).is_some_and(|(_, most, _)| count > *most) {
         step += 1;

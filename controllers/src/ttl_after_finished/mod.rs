@@ -81,7 +81,7 @@ impl Controller for TtlAfterFinishedController {
 }
 
 impl TtlAfterFinishedController {
-    /// None: the time has come.
+    /// Returns the time until the expiry; None if it has passed.
     fn time_until(&self, expiry: Timestamp) -> Option<Duration> {
         let left = Duration::try_from(expiry.duration_since(self.clock.now())).ok()?;
         (!left.is_zero()).then_some(left)

@@ -1,4 +1,6 @@
-//! volumeattributesclass-protection-controller: a VolumeAttributesClass that a claim or a volume uses is not deleted.
+//! volumeattributesclass-protection-controller: keeps a finalizer on each VolumeAttributesClass
+//! that
+//! a claim or a volume uses.
 //!
 //! A class is reconciled when it changes, and when a claim or a volume names it no longer:
 //! 1. one that is not terminating gets the finalizer `kubernetes.io/vac-protection`;
@@ -146,7 +148,7 @@ fn classes_of_volume(volume: &PersistentVolume) -> Vec<NamespacedName> {
     named(vec![volume.attributes_class()])
 }
 
-/// Each name once.
+/// Returns each name once.
 fn named(mut names: Vec<&str>) -> Vec<NamespacedName> {
     names.retain(|name| !name.is_empty());
     names.sort_unstable();

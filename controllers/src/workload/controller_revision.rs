@@ -7,10 +7,10 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_kinds::controller_revision::revision_name;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 
-/// Creates a revision under the first name that is free or that its like has. The label keeps the
-/// hash of the first try.
+/// Creates a revision under the first free name, or returns the existing revision with the same
+/// data. The hash label keeps the hash of the first attempt.
 ///
-/// - `collisions`: how many names were taken by others so far
+/// - `collisions`: the number of name collisions so far; incremented for each new one
 ///
 /// # Errors
 /// The API refuses it.
@@ -61,7 +61,7 @@ mod tests {
         revision
     }
 
-    /// An API where these revisions exist.
+    /// Creates an API where these revisions exist.
     fn api(existing: Vec<ControllerRevision>) -> Client {
         let named = existing.into_iter().map(|revision| (revision.metadata.name.clone(), json!(revision)));
         let existing = Arc::new(Mutex::new(named.collect::<HashMap<Option<String>, Value>>()));

@@ -8,10 +8,10 @@ use std::borrow::Borrow;
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 
-/// The most pods that an owner may want to have them created without a pace.
+/// The maximum number of pods that an owner may want without pacing.
 const MAX_UNPACED: usize = 5000;
 
-/// The most pods of an owner of more that wait to be scheduled and started. Further ones are created when some of them run or end.
+/// The maximum number of pending pods of an owner that wants more than `MAX_UNPACED`.
 const MAX_PENDING: usize = 250;
 
 /// Returns the number of pods that an owner may create now.

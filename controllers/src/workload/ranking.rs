@@ -56,8 +56,9 @@ pub fn sort_active(active: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     active
 }
 
-/// Pairs are compared by different rules, so that the order is not always transitive: that is
-/// kube-controller-manager's order. The sorts of the standard library may panic on it.
+/// Sorts pods by comparisons that follow different rules per pair, so that the order is not always
+/// transitive: that is kube-controller-manager's order. The sorts of the standard library may panic
+/// on it.
 fn sort(pods: Vec<Arc<Pod>>, order: impl Fn(&Pod, &Pod) -> Ordering) -> Vec<Arc<Pod>> {
     let mut sorted: Vec<Arc<Pod>> = Vec::with_capacity(pods.len());
     for pod in pods {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_on_crowded_nodes_go_first() {
+    fn pods_on_crowded_nodes_are_deleted_first() {
         let on = |name, node: &str| pod(name, json!({"/spec/nodeName": node}));
         let own = vec![on("a", "empty"), on("b", "crowded")];
         let ended = pod("z", json!({"/spec/nodeName": "empty", "/status/phase": "Failed"}));

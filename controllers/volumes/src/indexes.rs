@@ -44,7 +44,7 @@ impl Index<VolumeAttachment> for ByVolume {
 pub struct ByNode;
 
 impl ByNode {
-    /// The key of a node.
+    /// Returns the key of a node.
     pub fn key(node: &str) -> NamespacedName {
         NamespacedName::new("", node)
     }

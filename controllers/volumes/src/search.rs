@@ -29,7 +29,8 @@ fn has_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     claim.access_modes().iter().all(|mode| volume.access_modes().contains(mode))
 }
 
-/// The best volume for a claim that names none. `delayed`: only a volume that refers to it, since the scheduler chooses.
+/// Returns the best volume for a claim that names none. `delayed`: only a volume that refers to the
+/// claim, since the scheduler chooses.
 ///
 /// Fewer access modes beat a smaller size: the sets of modes are searched one after the other, the smallest first.
 pub fn best<'a, V: AsRef<PersistentVolume>>(
@@ -92,7 +93,8 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    /// A volume: name, size, modes by their initials (`wxr`: ReadWriteOnce, ReadWriteMany, ReadOnlyMany), and what else its spec says.
+    /// Builds a volume from its name, its size, the initials of its modes (`wxr`: ReadWriteOnce,
+    /// ReadWriteMany, ReadOnlyMany) and further fields of its spec.
     fn volume(name: &str, size: &str, modes: &str, more: Value) -> Arc<PersistentVolume> {
         let mut object = json!({
             "metadata": {"name": name, "labels": {"disk": name}},

@@ -16,7 +16,8 @@ pub struct VolumeSettings {
 }
 
 impl VolumeSettings {
-    /// The settings with these feature gates, which are asked for by Kubernetes' names.
+    /// Returns the settings for the enabled feature gates. `is_enabled` takes Kubernetes' names of
+    /// gates.
     pub fn new(data: PathBuf, is_enabled: impl Fn(&str) -> bool) -> VolumeSettings {
         VolumeSettings {
             data,

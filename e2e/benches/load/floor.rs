@@ -29,7 +29,7 @@ use crate::rows;
 /// The bytes that the bare server answers with.
 pub const SERVE: &str = "CORACLE_BENCH_ANSWER";
 
-/// GETs of an answer from a bare server.
+/// Measures GETs of an answer from a bare server.
 pub async fn bare_get(answer: &str) -> Result<Figure> {
     let mut server = Command::new(std::env::current_exe()?)
         .env(SERVE, answer)
@@ -49,7 +49,7 @@ pub async fn bare_get(answer: &str) -> Result<Figure> {
     rows::get(&endpoint(&address, &certificate)?, "/").await
 }
 
-/// A server with a certificate of its own, in PEM.
+/// Returns the endpoint of a server with the given certificate, in PEM.
 pub fn endpoint(url: &str, certificate: &str) -> Result<Endpoint> {
     let mut config = kube::Config::new(url.parse()?);
     let der = rustls::pki_types::pem::PemObject::from_pem_slice(certificate.as_bytes());
@@ -87,7 +87,7 @@ pub async fn serve(answer: String) -> Result<()> {
     }
 }
 
-/// Versions a second that sled takes.
+/// Measures the versions that sled writes per second.
 ///
 /// - `flush_ms`: how often sled flushes; after each batch if none.
 pub fn raw_sled(value: &[u8], flush_ms: Option<u64>) -> Result<Figure> {

@@ -310,7 +310,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Throughput and latency as two plots.
+/// Draws throughput and latency as two plots.
 fn plot_both(name: &str, of: &str, throughput: &[Line], latency: &[Line]) -> Result<()> {
     let Some(directory) = std::env::var_os("PLOTS") else { return Ok(()) };
     let directory = Path::new(&directory);

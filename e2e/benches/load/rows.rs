@@ -37,14 +37,14 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// None if no process is known.
+    /// Returns the processor time of the processes; None if no process is known.
     fn processor_time(&self) -> Option<Duration> {
         let times = self.processes.iter().map(|id| cluster::processor_time(*id).ok());
         times.sum::<Option<Duration>>().filter(|_| !self.processes.is_empty())
     }
 }
 
-/// The ConfigMap of 1 KB that is read and written.
+/// Builds the ConfigMap of 1 KB that is read and written.
 pub fn config_map(name: &str, value: char) -> Bytes {
     let filler = value.to_string().repeat(900);
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": filler}})
@@ -52,12 +52,12 @@ pub fn config_map(name: &str, value: char) -> Bytes {
         .into()
 }
 
-/// GETs of one path.
+/// Measures GETs of one path.
 pub async fn get(endpoint: &Endpoint, path: &str) -> Result<Figure> {
     drive(endpoint, IN_FLIGHT, |_| Some(Request::new("GET", path.to_owned()))).await
 }
 
-/// A new namespace.
+/// Creates a namespace.
 pub async fn namespace(endpoint: &Endpoint) -> Result<String> {
     let mut connection = endpoint.connect().await?;
     let namespace = format!("load-{}", uuid::Uuid::new_v4().simple());
@@ -66,14 +66,14 @@ pub async fn namespace(endpoint: &Endpoint) -> Result<String> {
     Ok(namespace)
 }
 
-/// Creates alone.
+/// Measures creates alone.
 pub async fn create(endpoint: &Endpoint) -> Result<Figure> {
     let maps = format!("/api/v1/namespaces/{}/configmaps", namespace(endpoint).await?);
     let create = |i| Request::new("POST", maps.clone()).body(config_map(&format!("c{i}"), 'x'));
     drive(endpoint, IN_FLIGHT, |i| Some(create(i))).await
 }
 
-/// All rows, in a namespace of their own.
+/// Measures all rows, in a namespace of their own.
 ///
 /// - `processes`: the ids of the server's processes.
 pub async fn load(endpoint: &Endpoint, processes: &[u32]) -> Result<Vec<Row>> {
@@ -84,7 +84,7 @@ pub async fn load(endpoint: &Endpoint, processes: &[u32]) -> Result<Vec<Row>> {
     Ok(rows.measured)
 }
 
-/// A server that does not know what is asked is measured by the rest.
+/// Skips a row that the server does not support; the other rows are still measured.
 fn skip_refused(measured: Result<()>) {
     if let Err(error) = measured {
         eprintln!("left out: {error}");
@@ -160,7 +160,7 @@ async fn config_maps(endpoint: &Endpoint, namespace: &str, rows: &mut Rows<'_>) 
     Ok(())
 }
 
-/// Objects of the size of the ConfigMaps: of a plain schema, and of one with rules.
+/// Measures objects of the size of the ConfigMaps: of a plain schema, and of one with rules.
 async fn custom_resources(endpoint: &Endpoint, namespace: &str, rows: &mut Rows<'_>) -> Result<()> {
     let rules = json!([
         {"rule": "self.replicas <= 10 && self.replicas >= 0"},

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::drive::{Figure, Request, figure};
 
-/// Events a second over all watchers of a namespace's Leases, and their latency.
+/// Measures the events per second over all watchers of a namespace's Leases, and their latency.
 pub async fn watching(
     endpoint: &Endpoint,
     namespace: &str,
@@ -57,7 +57,7 @@ pub async fn watching(
     Ok(figure(latencies, began.elapsed()))
 }
 
-/// The names of the first events, and their times of arrival.
+/// Returns the names of the first events, and their times of arrival.
 async fn arrivals(mut body: hyper::body::Incoming, events: usize) -> Result<Vec<(String, Instant)>> {
     let mut seen = Vec::new();
     let mut rest = Vec::new();
@@ -73,7 +73,8 @@ async fn arrivals(mut body: hyper::body::Incoming, events: usize) -> Result<Vec<
     Ok(seen)
 }
 
-/// The first `"name":"..."` of a frame. Parsing it completely would measure the load generator.
+/// Returns the first `"name":"..."` of a frame. Parsing it completely would measure the load
+/// generator.
 fn name_in(frame: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"\"name\":\"";
     let start = frame.windows(KEY.len()).position(|w| w == KEY)? + KEY.len();

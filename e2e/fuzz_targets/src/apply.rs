@@ -113,7 +113,8 @@ fn decoded(object: &Value, type_ref: &TypeRef) -> Option<Value> {
     decoded.ok().map(|decoded| decoded.value)
 }
 
-/// `metadata.managedFields`, and a `fieldsV1` on its own: reading undoes writing.
+/// Tests `metadata.managedFields`, and a `fieldsV1` on its own: decoding what was encoded yields
+/// the same value.
 pub fn managed_fields(data: &[u8]) -> bool {
     let Some(value) = document(data) else { return false };
     if let Ok(set) = FieldPathSet::parse(&value) {

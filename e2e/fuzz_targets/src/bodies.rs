@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{assert_within_limits, document};
 
-/// JSON, of whatever kind it says it is.
+/// Tests JSON of any kind.
 pub fn json_body(data: &[u8]) -> bool {
     if let Some(value) = document(data) {
         assert_within_limits(&value);
@@ -19,7 +19,7 @@ pub fn json_body(data: &[u8]) -> bool {
     decodes_as_it_is(Format::Json, data)
 }
 
-/// YAML, of whatever kind it says it is.
+/// Tests YAML of any kind.
 pub fn yaml_body(data: &[u8]) -> bool {
     if let Ok(converted) = yaml::to_json(data)
         && let Some(value) = document(&converted.json).filter(Value::is_object)
@@ -33,7 +33,7 @@ pub fn yaml_body(data: &[u8]) -> bool {
     decodes_as_it_is(Format::Yaml, data)
 }
 
-/// Protobuf, of whatever kind it says it is. Bytes without an envelope are a Pod's.
+/// Tests Protobuf of any kind. Bytes without an envelope are a Pod's.
 pub fn protobuf_body(data: &[u8]) -> bool {
     let pod = schema().kind("", "v1", "Pod").expect("a kind of the table");
     if data.strip_prefix(protobuf::MAGIC).is_none() {

@@ -82,7 +82,7 @@ pub fn run(name: &str, data: &[u8]) -> bool {
     (target.run)(data)
 }
 
-/// The first parts of an input, which are separated by lines of `%%`.
+/// Returns the first parts of an input, which are separated by lines of `%%`.
 fn parts<const N: usize>(data: &[u8]) -> Option<[&[u8]; N]> {
     const SEPARATOR: &[u8] = b"\n%%\n";
     let mut rest = data;
@@ -96,12 +96,12 @@ fn parts<const N: usize>(data: &[u8]) -> Option<[&[u8]; N]> {
     Some(parts)
 }
 
-/// A document as the server reads one whose type it does not know yet.
+/// Decodes a document of a type that is not known yet, as the server does.
 fn document(text: &[u8]) -> Option<Value> {
     json::decode_value(text).ok().map(|decoded| decoded.value)
 }
 
-/// The built-in type that a document says it has.
+/// Returns the built-in type that a document says it has.
 fn type_of(document: &Value) -> Option<StructId> {
     let text = |member: &str| document.get(member).and_then(Value::as_str);
     let id = schema().kind_of(text("apiVersion")?, text("kind")?)?;

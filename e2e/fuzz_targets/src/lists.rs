@@ -12,8 +12,8 @@ use crate::server::server;
 /// More pages than there are objects.
 const MAX_PAGES: usize = 100;
 
-/// A query; or the JSON of a continue token, and a query. Either is refused with a code of its own, or the pages from there
-/// on, taken together, are what one page without a limit has, in strict order.
+/// Tests a query; or the JSON of a continue token, and a query. Either is refused with its own
+/// error code, or the pages from there on together equal one page without a limit, in strict order.
 pub fn list_options(data: &[u8]) -> bool {
     let (token, query) = match parts(data) {
         Some([token, query]) => (Some(URL_SAFE_NO_PAD.encode(token)), query),
@@ -27,7 +27,7 @@ pub fn list_options(data: &[u8]) -> bool {
     let query = Query::parse(&query);
     let Ok(mut options) = ListOptions::parse(&query, false) else { return false };
     let registry = server().registry();
-    // What is to come would be waited for.
+    // A request for a future revision would wait.
     let token = URL_SAFE_NO_PAD.decode(&options.continue_token).unwrap_or_default();
     let token: Value = serde_json::from_slice(&token).unwrap_or_default();
     let asked = parse_revision(&options.resource_version).unwrap_or(0);

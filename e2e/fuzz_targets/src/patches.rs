@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{assert_within_limits, document, parts, type_of};
 
-/// An object and a JSON patch: the result passes a `test` of itself, and is refused by one of anything else.
+/// Tests an object and a JSON patch: the result passes a `test` of itself, and a `test` of anything
+/// else refuses it.
 pub fn json_patch(data: &[u8]) -> bool {
     let Some([target, patch]) = parts(data) else { return false };
     let (Some(target), Some(patch)) = (document(target), document(patch)) else { return false };
@@ -26,7 +27,7 @@ pub fn json_patch(data: &[u8]) -> bool {
     true
 }
 
-/// An object and a merge patch: merging twice is merging once.
+/// Tests an object and a merge patch: merging twice is merging once.
 pub fn merge_patch(data: &[u8]) -> bool {
     let Some([target, patch]) = parts(data) else { return false };
     let (Some(target), Some(patch)) = (document(target), document(patch)) else { return false };
@@ -37,8 +38,8 @@ pub fn merge_patch(data: &[u8]) -> bool {
     true
 }
 
-/// An object of a built-in kind and a strategic merge patch: an object that decodes comes of it or a refusal, and merging
-/// an object into itself changes nothing.
+/// Tests an object of a built-in kind and a strategic merge patch: the result is an object that
+/// decodes or a refusal, and merging an object into itself changes nothing.
 pub fn strategic_merge_patch(data: &[u8]) -> bool {
     let Some([target, patch]) = parts(data) else { return false };
     let (Some(target), Some(patch)) = (document(target), document(patch)) else { return false };
@@ -51,7 +52,7 @@ pub fn strategic_merge_patch(data: &[u8]) -> bool {
     true
 }
 
-/// Members that are null are no members. What is in lists counts, too.
+/// Removes members that are null, also within lists.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -25,8 +25,8 @@ impl Index for Suffixed {
     }
 }
 
-/// A backup as it is, and with the checksums that its frames should have: both are read to their end or refused, and a backup
-/// that verifies has as many objects as it says.
+/// Tests a backup as it is, and with correct checksums of its frames: both are read to their end or
+/// refused, and a backup that verifies has as many objects as it says.
 pub fn backup(data: &[u8]) -> bool {
     let sound = is_sound_backup(data);
     is_sound_backup(&with_checksums(data)) || sound
@@ -50,7 +50,7 @@ fn is_sound_backup(data: &[u8]) -> bool {
     ended
 }
 
-/// The same frames, with their own checksums, and with the end that they should have.
+/// Returns the same frames with correct checksums and a correct end.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     const MAGIC: usize = b"coracle backup 1\n".len();
     let Some((magic, mut rest)) = data.split_at_checked(MAGIC) else { return data.to_vec() };
@@ -133,7 +133,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The files below a directory, by their paths in it.
+/// Lists the files below a directory, by their paths in it.
 fn list(root: &Path, inner: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(inner)).expect("a directory") {
         let entry = entry.expect("an entry of a directory");
@@ -145,9 +145,10 @@ fn list(root: &Path, inner: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Damage to the files of a store. The first byte chooses between a store that was closed and one whose process was killed; then
-/// there are up to eight changes of six bytes: the file, what is done, the position (of 65,536 parts of the file), the value
-/// and its length. The store opens with every object, or does not open; a check reports or refuses and changes nothing.
+/// Tests damage to the files of a store. The first byte chooses between a store that was closed and
+/// one whose process was killed; then there are up to eight changes of six bytes: the file, the
+/// kind of change, the position (of 65,536 parts of the file), the value and its length. The store
+/// opens with every object, or does not open; a check reports or refuses and changes nothing.
 pub fn store_recovery(data: &[u8]) -> bool {
     let Some((which, changes)) = data.split_first() else { return false };
     let template = &TEMPLATES[usize::from(which % 2)];

@@ -13,8 +13,8 @@ use crate::server::server;
 /// The longest body of a response that is read.
 const MAX_RESPONSE: usize = 64 << 20;
 
-/// A method and a target: the path of what a request is about has the same meaning, and options are read or refused as
-/// what they are.
+/// Tests a method and a target: the canonical path of a request has the same meaning, and options
+/// are parsed or refused by their type.
 pub fn request_line(data: &[u8]) -> bool {
     let Ok(line) = std::str::from_utf8(data) else { return false };
     let Some((method, target)) = line.split_once(' ') else { return false };
@@ -29,7 +29,7 @@ pub fn request_line(data: &[u8]) -> bool {
     true
 }
 
-/// The canonical path of a request, percent-encoded.
+/// Returns the canonical path of a request, percent-encoded.
 fn path_of(info: &ResourceRequest) -> String {
     const NOT_IN_SEGMENTS: &AsciiSet = &CONTROLS.add(b'%').add(b' ').add(b'?').add(b'#');
     let mut path = match info.group.as_str() {
@@ -85,8 +85,9 @@ fn options(query: &Query) {
     refused(DeleteOptions::from_query(query));
 }
 
-/// A whole request: `METHOD TARGET`, headers, an empty line, the body. It gets a response that is no panic; JSON is JSON; and
-/// as every write is a dry run, nothing is stored.
+/// Tests a whole request: `METHOD TARGET`, headers, an empty line, the body. The server responds
+/// without a panic; a JSON response is valid JSON; and as every write is a dry run, nothing is
+/// stored.
 pub fn request(data: &[u8]) -> bool {
     let (head, body) = match data.windows(2).position(|window| window == b"\n\n") {
         Some(end) => (&data[..end], &data[end + 2..]),
@@ -110,7 +111,7 @@ pub fn request(data: &[u8]) -> bool {
     let Ok(request) = request.body(body) else { return false };
     let (is_write, info) =
         (!matches!(method, "GET" | "HEAD"), RequestInfo::parse(request.method(), path, &options));
-    // What it has not said yet may never come.
+    // A watch may never send another event.
     let is_watch = matches!(info, RequestInfo::Resource(info) if info.verb == Verb::Watch);
     let server = server();
     let before = server.registry().store.revision();

@@ -4,7 +4,7 @@ use coracle_apimachinery::codec::json;
 use coracle_apimachinery::codec::limits::{Limits, measure};
 use coracle_apimachinery::schema::schema;
 
-/// A review of a webhook, or a document of an aggregated server, read as each of the types that are.
+/// Tests a review of a webhook, or a document of an aggregated server, decoded as each such type.
 pub fn server_response(data: &[u8]) -> bool {
     let limits = Limits::RESPONSE;
     let mut was_decoded = false;

@@ -11,8 +11,8 @@ use coracle_cel::{Limits, Meter};
 
 use crate::{document, parts};
 
-/// A schema and an object. A schema that validates can be served; an object is pruned and defaulted once and for all, and
-/// is validated with the same result each time.
+/// Tests a schema and an object. A schema that validates can be served; pruning and defaulting an
+/// object twice changes nothing, and its validation has the same result each time.
 pub fn crd_schema(data: &[u8]) -> bool {
     let Some([schema, object]) = parts(data) else { return false };
     let Some(document) = document(schema) else { return false };

@@ -2,7 +2,7 @@
 
 use coracle_apimachinery::selector::{FieldSelector, LabelSelector};
 
-/// `labelSelector`: parsing undoes printing.
+/// Tests `labelSelector`: parsing the printed selector yields the same one.
 pub fn label_selector(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let Ok(selector) = LabelSelector::parse(text) else { return false };
@@ -13,7 +13,7 @@ pub fn label_selector(data: &[u8]) -> bool {
     !selector.is_empty()
 }
 
-/// `fieldSelector`: parsing undoes printing.
+/// Tests `fieldSelector`: parsing the printed selector yields the same one.
 pub fn field_selector(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else { return false };
     let Ok(selector) = FieldSelector::parse(text) else { return false };
@@ -38,7 +38,7 @@ pub fn field_selector(data: &[u8]) -> bool {
     !selector.is_empty()
 }
 
-/// The terms in an order that does not depend on how they are written.
+/// Sorts the terms so that the order does not depend on how they are written.
 fn sorted(selector: &FieldSelector) -> Vec<(&str, &str, bool)> {
     let mut terms: Vec<_> =
         selector.terms().iter().map(|term| (&*term.field, &*term.value, term.equal)).collect();

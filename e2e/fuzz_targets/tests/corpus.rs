@@ -90,7 +90,7 @@ const PIECES: [&str; 36] = [
     "*a",
 ];
 
-/// A few changes of one seed, with pieces of another.
+/// Applies a few changes to a seed, with pieces of another.
 fn mutated(seeds: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<u8> {
     let mut data = seeds[random.below(seeds.len())].1.clone();
     for _ in 0..=random.below(5) {
@@ -157,14 +157,14 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// One test, so that targets do not count each other's memory and time.
+/// Runs as one test, so that targets do not count each other's memory and time.
 #[test]
 fn properties_hold_for_seeds_and_mutations() {
     let only = std::env::var("FUZZ_TARGET").ok();
     for target in TARGETS.into_iter().filter(|target| only.as_deref().is_none_or(|only| only == target.name))
     {
         let seeds = corpus(target.name);
-        // What is made once is no input's.
+        // Work that is done once does not count for an input.
         (target.run)(b"");
         let mut valid = 0;
         for (path, data) in &seeds {
@@ -189,7 +189,7 @@ fn properties_hold_for_seeds_and_mutations() {
     }
 }
 
-/// Each target has its program, which `cargo fuzz` runs.
+/// Checks that each target has a program that `cargo fuzz` runs.
 #[test]
 fn every_target_has_a_fuzz_program() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");

@@ -14,7 +14,7 @@ use crate::http::Endpoint;
 /// The time after which a write that waits shows that the server does not read.
 const BLOCKED: Duration = Duration::from_secs(2);
 
-/// Pings on watches over WebSockets.
+/// Sends pings on watches over WebSockets.
 pub async fn websocket_pings(endpoint: Endpoint, connections: usize) {
     let path = format!("{}?watch=1&fieldSelector=metadata.name%3Dnone", config_maps());
     repeat_concurrently(connections, || async {
@@ -24,7 +24,7 @@ pub async fn websocket_pings(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Frames over HTTP/2, for which no credentials are needed.
+/// Sends HTTP/2 frames, for which no credentials are needed.
 pub async fn http2_frames(endpoint: Endpoint, connections: usize, frame: &[u8]) {
     repeat_concurrently(connections, || async {
         let mut stream = http2_connection(&endpoint).await?;
@@ -33,7 +33,7 @@ pub async fn http2_frames(endpoint: Endpoint, connections: usize, frame: &[u8]) 
     .await;
 }
 
-/// A ping of the largest size, masked with zeroes.
+/// Returns a ping of the largest size, masked with zeros.
 pub fn websocket_ping() -> Vec<u8> {
     [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat()
 }
@@ -44,7 +44,7 @@ pub const HTTP2_PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0pingping";
 /// A SETTINGS frame of HTTP/2 without any, which is acknowledged too.
 pub const HTTP2_SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
 
-/// A connection of HTTP/2 after the client's preface.
+/// Opens an HTTP/2 connection and sends the client's preface.
 pub async fn http2_connection(endpoint: &Endpoint) -> Result<TlsStream<TcpStream>> {
     let mut stream = endpoint.tls(b"h2").await?;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;

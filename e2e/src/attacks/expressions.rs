@@ -33,7 +33,7 @@ fn policies() -> [Policy; 4] {
     ]
 }
 
-/// A value that contains another one twice, which contains another one twice, and so on.
+/// Returns a value that contains another one twice, which contains another one twice, and so on.
 fn shared(levels: usize, then: &str) -> String {
     let nested = (0..levels).rev().fold(then.to_owned(), |then, level| {
         format!("optional.of([v{level}, v{level}]).optMap(v{}, {then}).value()", level + 1)
@@ -41,7 +41,7 @@ fn shared(levels: usize, then: &str) -> String {
     format!("optional.of(dyn('x')).optMap(v0, {nested}).value()")
 }
 
-/// The objects that the administrator has installed, with their paths.
+/// Builds the objects that the administrator has installed, with their paths.
 pub fn fixtures() -> Vec<(String, Value)> {
     let mut fixtures = vec![definition()];
     for (name, expression) in policies() {
@@ -77,7 +77,7 @@ pub fn fixtures() -> Vec<(String, Value)> {
     fixtures
 }
 
-/// A custom resource with a column whose results multiply, and a rule whose texts do.
+/// Builds a custom resource with a column whose results multiply, and a rule whose texts do.
 fn definition() -> (String, Value) {
     let formatted = format!("'{}'.format([{}]).size() > 0", "%s".repeat(8), ["self.s"; 8].join(", "));
     let rule = format!("!has(self.l) || self.l.all(a, self.l.all(b, {formatted}))");
@@ -106,7 +106,7 @@ fn definition() -> (String, Value) {
     ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), definition)
 }
 
-/// A ConfigMap for each of the policies.
+/// Builds a ConfigMap for each of the policies.
 pub fn policy_requests() -> Vec<HostileRequest> {
     let long = json!({"long": "x".repeat(50_000)});
     policies().iter().map(|(name, _)| config_map(name, long.clone())).collect()
@@ -121,12 +121,12 @@ fn maze(name: &str, spec: Value) -> HostileRequest {
     ("POST", mazes(), JSON, json_body(&maze))
 }
 
-/// Objects whose rule prints them again and again.
+/// Builds objects whose rule prints them repeatedly.
 pub fn rule_requests() -> Vec<HostileRequest> {
     vec![maze("printed", json!({"l": vec![1; 200], "s": "x".repeat(50_000)}))]
 }
 
-/// Tables of a deep object.
+/// Builds requests for tables of a deep object.
 pub fn column_requests() -> Vec<HostileRequest> {
     let deep = (0..90).fold(json!(1), |inner, _| json!({"a": inner}));
     let mut requests = vec![maze("deep", deep)];

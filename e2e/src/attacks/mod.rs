@@ -78,7 +78,7 @@ pub fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).on_thread_start(last).enable_all().build()
 }
 
-/// Connections that send nothing: half of them do not even start TLS.
+/// Opens connections that send nothing: half of them do not even start TLS.
 async fn silent_connections(endpoint: Endpoint) {
     let plain = repeat_concurrently(150, || async {
         let mut socket = endpoint.socket().await?;
@@ -177,7 +177,7 @@ async fn reset_streams(endpoint: Endpoint, connections: usize) {
     .await;
 }
 
-/// Bodies of nearly 3 MB that lack only their last byte.
+/// Sends bodies of nearly 3 MB that lack only their last byte.
 async fn large_bodies(endpoint: Endpoint) {
     let most = Bytes::from(vec![b' '; (3 << 20) - 10]);
     repeat_concurrently(40, || async {

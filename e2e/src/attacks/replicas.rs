@@ -7,7 +7,7 @@ use super::requests::{Attack, HostileRequest, JSON, NAMESPACE, json_body, reques
 use crate::http::Endpoint;
 use crate::workloads::{apps, batch, template};
 
-/// The attacks of a user who may do everything in [`NAMESPACE`].
+/// Returns the attacks of a user who may do everything in [`NAMESPACE`].
 pub fn all(developer: &Endpoint) -> Vec<(&'static str, Attack)> {
     let repeated = |make| -> Attack { Box::pin(requests(developer.clone(), 1, make)) };
     vec![
@@ -22,13 +22,14 @@ fn create(collection: &str, name: &str, spec: Value) -> HostileRequest {
     ("POST", collection.to_owned(), JSON, json_body(&json!({"metadata": {"name": name}, "spec": spec})))
 }
 
-/// Needs no other right than to the subresource.
+/// Builds a request that needs no other right than to the subresource.
 fn scale(collection: &str, name: &str, replicas: i32) -> HostileRequest {
     let scale: Bytes = json_body(&json!({"spec": {"replicas": replicas}}));
     ("PATCH", format!("{collection}/{name}/scale"), "application/merge-patch+json", scale)
 }
 
-/// A template of pods of which a simulated node takes 32. Without a request it would take 1,500, as of anybody.
+/// Builds a template of pods of which a simulated node takes 32. Without a request a node would
+/// take 1,500.
 fn large_pods(app: &str) -> Value {
     let mut template = template(app, json!({}));
     template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
@@ -84,7 +85,8 @@ fn jobs() -> Vec<HostileRequest> {
     ]
 }
 
-/// Schedules of which millions of times have been missed, as far as the server takes a last time from a client.
+/// Builds CronJobs with schedules of which millions of times have been missed, if the server
+/// accepts a last time from a client.
 fn cron_jobs() -> Vec<HostileRequest> {
     let collection = batch(NAMESPACE, "cronjobs");
     let requests =

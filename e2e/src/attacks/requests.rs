@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The namespace of the attackers' objects.
 pub const NAMESPACE: &str = "attacked";
 
-/// The path of the ConfigMaps that are attacked.
+/// Returns the path of the ConfigMaps that are attacked.
 pub fn config_maps() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps")
 }
@@ -69,12 +69,12 @@ pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// The media type of JSON patches.
 pub const JSON_PATCH: &str = "application/json-patch+json";
 
-/// An object as a body.
+/// Encodes an object as a body.
 pub fn json_body(value: &Value) -> Bytes {
     value.to_string().into()
 }
 
-/// The creation of a ConfigMap.
+/// Builds a request that creates a ConfigMap.
 pub fn config_map(name: &str, data: Value) -> HostileRequest {
     ("POST", config_maps(), JSON, json_body(&json!({"metadata": {"name": name}, "data": data})))
 }

@@ -194,7 +194,7 @@ impl Done {
 mod tests {
     use super::*;
 
-    /// `CALLED-RETURNED operation`, such as `1-4 create 7 = 10`: value 7 at revision 10. An
+    /// Parses `CALLED-RETURNED operation`, such as `1-4 create 7 = 10`: value 7 at revision 10. An
     /// operation without a return time never returns.
     fn history(text: &str) -> Vec<Operation> {
         let operation = |line: &str| {

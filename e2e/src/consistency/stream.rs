@@ -178,8 +178,8 @@ pub fn check_same(one: &Stream, other: &Stream) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted; `=9`: a
-    /// bookmark.
+    /// Parses `+a1@5`: object `a` was added with value 1 at revision 5; `~` modified, `-` deleted;
+    /// `=9`: a bookmark.
     fn observed(text: &str) -> Vec<Observed> {
         let observed = |word: &str| {
             let (sign, rest) = word.split_at(1);
@@ -203,8 +203,8 @@ mod tests {
         Stream { initial, after: 3, observed: observed(text) }
     }
 
-    /// Values 1 and 2 of `a` at revisions 5 and 6, the second of which was deleted; 3 of `b` at 8;
-    /// 9 of `z` before.
+    /// Builds writes of the values 1 and 2 of `a` at revisions 5 and 6, the second of which was
+    /// deleted; 3 of `b` at 8; 9 of `z` before.
     fn writes() -> Writes {
         let values = [(1, "a"), (2, "a"), (3, "b"), (4, "b"), (9, "z")];
         let acknowledged = [(5, ("a", 1)), (6, ("a", 2)), (8, ("b", 3))];

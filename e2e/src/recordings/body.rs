@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A body: JSON if it can be parsed, otherwise text; null if it is empty.
+/// Decodes a body: JSON if it can be parsed, otherwise text; null if it is empty.
 pub fn decode(body: &[u8]) -> Value {
     match body {
         [] => Value::Null,

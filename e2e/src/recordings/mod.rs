@@ -29,12 +29,12 @@ use crate::cluster::Builder;
 /// The token of the administrator, the user of most requests.
 pub const ADMIN_TOKEN: &str = "admintoken";
 
-/// The directory of the recordings.
+/// Returns the directory of the recordings.
 pub fn directory() -> PathBuf {
     workspace().join("e2e/recordings")
 }
 
-/// The directories of the areas.
+/// Returns the directories of the areas.
 pub fn areas() -> Result<Vec<PathBuf>> {
     let mut areas = Vec::new();
     for entry in fs::read_dir(directory())? {
@@ -44,7 +44,7 @@ pub fn areas() -> Result<Vec<PathBuf>> {
     Ok(areas)
 }
 
-/// A control plane with the flags that the recordings expect.
+/// Returns a builder of a control plane with the flags that the recordings expect.
 pub fn server(builder: Builder) -> Builder {
     builder
         .flag("--token-auth-file", directory().join("tokens.csv"))
@@ -125,7 +125,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The recordings of an area, in the order of their names.
+    /// Reads the recordings of an area, in the order of their names.
     pub fn read_area(area: &Path) -> Result<Vec<Recording>> {
         let mut files = fs::read_dir(area)
             .with_context(|| area.display().to_string())?
@@ -136,7 +136,7 @@ impl Recording {
         files.iter().map(|file| Recording::read(file)).collect()
     }
 
-    /// `area/name`.
+    /// Returns the name as `area/name`.
     pub fn name(&self) -> String {
         let area = self.file.parent().and_then(Path::file_name).unwrap_or_default();
         let name = self.file.file_stem().unwrap_or_default();
@@ -149,7 +149,7 @@ impl Recording {
         self.name().starts_with("volumes/default-class-")
     }
 
-    /// The steps, in order.
+    /// Returns the steps, in order.
     pub fn steps(&self) -> Result<Vec<Step>> {
         let steps = self.steps.iter().map(|step| serde_json::from_str(step.get()));
         steps.collect::<Result<_, _>>().with_context(|| self.file.display().to_string())
@@ -188,7 +188,7 @@ fn yes() -> bool {
     true
 }
 
-/// The members of an object in their order.
+/// Deserializes the members of an object in their order.
 fn in_order<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<(String, String)>, D::Error> {
     struct Members;
     impl<'de> Visitor<'de> for Members {

@@ -152,7 +152,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// JSON with one space after each comma and colon and no others, in ASCII.
+/// Formats JSON with one space after each comma and colon and no others, in ASCII.
 fn spaced(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let (mut quoted, mut escaped) = (false, false);

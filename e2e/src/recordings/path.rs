@@ -39,14 +39,14 @@ impl Path {
         Path(parts)
     }
 
-    /// The values at the path: none, one, or, where it maps over lists, many.
+    /// Returns the values at the path: none, one, or, if it maps over lists, many.
     pub fn values<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         self.0
             .iter()
             .fold(vec![root], |values, part| values.into_iter().flat_map(|value| part.of(value)).collect())
     }
 
-    /// The first of the values.
+    /// Returns the first of the values.
     pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.values(root).first().copied()
     }
@@ -93,12 +93,12 @@ fn remove(value: &mut Value, parts: &[Part]) {
     }
 }
 
-/// `"name"` and what follows it.
+/// Parses `"name"` and returns the rest of the text.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('"')?.split_once('"').filter(|(name, _)| !name.is_empty())
 }
 
-/// `[]` or `[12]`: the digits, and what follows.
+/// Parses `[]` or `[12]`: returns the digits, and the rest of the text.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('[')?.split_once(']').filter(|(digits, _)| digits.bytes().all(|b| b.is_ascii_digit()))
 }

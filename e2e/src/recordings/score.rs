@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use super::player::{Played, Verdict};
 use super::{Recording, Step, directory};
 
-/// The minimum number of equal steps of an area.
+/// Returns the minimum number of equal steps of an area.
 pub fn floor(area: &str) -> Result<usize> {
     let text = fs::read_to_string(directory().join("floors.txt"))?;
     let line = text.lines().find_map(|line| line.strip_prefix(area)?.strip_prefix(' '));
@@ -48,7 +48,7 @@ impl Gaps {
         Ok(Gaps(rows.map(|row| Gap::parse(row).with_context(|| row.to_owned())).collect::<Result<_>>()?))
     }
 
-    /// The step before which to stop.
+    /// Returns the step before which to stop.
     pub fn end(&self, recording: &Recording, steps: &[Step]) -> usize {
         let first = |is: fn(&Step) -> bool| steps.iter().position(is).unwrap_or(steps.len());
         let name = recording.name();
@@ -76,7 +76,7 @@ impl Gaps {
 }
 
 impl Gap {
-    /// A row: `| recordings | steps | why |`.
+    /// Parses a row: `| recordings | steps | why |`.
     fn parse(row: &str) -> Result<Gap> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [_, recordings, steps, why, _] = cells[..] else { bail!("not three cells") };
@@ -107,7 +107,7 @@ pub struct Score<'a> {
 }
 
 impl<'a> Score<'a> {
-    /// The score of the recordings of an area.
+    /// Computes the score of the recordings of an area.
     pub fn of(played: &'a [Played], gaps: &Gaps) -> Score<'a> {
         let mut score = Score::default();
         for recording in played {

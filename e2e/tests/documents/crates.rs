@@ -14,7 +14,7 @@ pub struct Row {
 /// The dependencies of each crate, by directory; those of tests are left out.
 pub type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
-/// The rows of the table in the section "Crates".
+/// Returns the rows of the table in the section "Crates".
 pub fn rows(document: &str) -> Vec<Row> {
     let code = Regex::new("`([^`]+/)`").expect("a pattern");
     let directories =
@@ -61,7 +61,7 @@ pub fn violations(rows: &[Row], dependencies: &Dependencies) -> Vec<String> {
     violations
 }
 
-/// All dependencies of a crate, at any distance.
+/// Returns all direct and indirect dependencies of a crate.
 fn transitive<'a>(name: &'a String, dependencies: &'a Dependencies) -> BTreeSet<&'a String> {
     let (mut found, mut open) = (BTreeSet::new(), vec![name]);
     while let Some(name) = open.pop() {

@@ -26,7 +26,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root")
 }
 
-/// Files and folders below a directory, by their paths from the root.
+/// Collects files and folders below a directory, by their paths from the root.
 fn walk(directory: &Path, paths: &mut BTreeSet<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a readable directory") {
         let path = entry.expect("a readable entry").path();
@@ -41,7 +41,7 @@ fn walk(directory: &Path, paths: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// All paths of the repository, and the documents among them with their texts.
+/// Returns all paths of the repository, and the documents among them with their texts.
 fn documents() -> (BTreeSet<PathBuf>, Vec<(PathBuf, String)>) {
     let mut paths = BTreeSet::new();
     walk(root(), &mut paths);
@@ -51,7 +51,7 @@ fn documents() -> (BTreeSet<PathBuf>, Vec<(PathBuf, String)>) {
     (paths, documents)
 }
 
-/// The path of a link's target from the root; None if it leads out of the repository.
+/// Returns the path of a link's target from the root; None if it is outside of the repository.
 fn target(document: &Path, link: &str) -> Option<PathBuf> {
     let mut path = document.parent().map(Path::to_owned).unwrap_or_default();
     for component in Path::new(link).components() {
@@ -92,8 +92,8 @@ fn links_in_documents_lead_to_files_and_headings() {
     assert!(checked > 100, "only {checked} links were found");
 }
 
-/// A path is written from the root, from the folder of its document, or, of a source, without the folders that its passage is
-/// about.
+/// Checks paths that are written from the root, from the folder of their document, or, for sources,
+/// without the folders that their passage is about.
 #[test]
 fn paths_in_documents_exist() {
     let (paths, documents) = documents();
@@ -159,7 +159,8 @@ fn the_map_of_the_crates_has_all_of_them_and_the_direction_of_their_dependencies
     assert!(violations.is_empty(), "{}", violations.join("\n"));
 }
 
-/// CI runs the tests as the README describes them, and the command line has the commands that documents name.
+/// Checks that CI runs the tests as the README describes them, and that the command line has the
+/// commands that documents name.
 #[test]
 fn commands_in_documents_exist() {
     let read = |name| fs::read_to_string(root().join(name)).expect("a readable file");

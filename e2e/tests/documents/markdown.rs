@@ -31,7 +31,8 @@ impl Markdown {
         }
     }
 
-    /// The targets of links and images, outside of code. Addresses of other sites are left out.
+    /// Returns the targets of links and images, outside of code. Addresses of other sites are left
+    /// out.
     pub fn links(&self, document: &str) -> Vec<Mention> {
         let mut links = Vec::new();
         for (line, text) in prose(document) {
@@ -46,7 +47,7 @@ impl Markdown {
         links
     }
 
-    /// The anchors of the headings, as GitHub makes them.
+    /// Returns the anchors of the headings, as GitHub makes them.
     pub fn anchors(&self, document: &str) -> Vec<String> {
         let mut anchors: Vec<String> = Vec::new();
         for (_, text) in prose(document).filter(|(_, text)| text.starts_with('#')) {
@@ -63,7 +64,7 @@ impl Markdown {
         anchors
     }
 
-    /// The words in code that have the form of a path.
+    /// Returns the words in code that have the form of a path.
     pub fn paths(&self, document: &str) -> Vec<Mention> {
         let words = self.code(document).into_iter().flat_map(|(line, code)| {
             let words =
@@ -74,7 +75,8 @@ impl Markdown {
         words.filter(|word| is_path(&word.text)).collect()
     }
 
-    /// The commands of `coracle` in code: the subcommand, and its flags up to the command that it runs.
+    /// Returns the commands of `coracle` in code: the subcommand, and its flags up to the command
+    /// that it runs.
     pub fn commands(&self, document: &str) -> Vec<Mention> {
         let lines = self.code(document).into_iter();
         let found = lines.flat_map(|(line, code)| {
@@ -84,7 +86,8 @@ impl Markdown {
         found.collect()
     }
 
-    /// The lines of blocks of code, but for the output in those of a console, and inline code.
+    /// Returns the lines of blocks of code, without the output in those of a console, and inline
+    /// code.
     fn code<'a>(&self, document: &'a str) -> Vec<(usize, &'a str)> {
         let mut found = Vec::new();
         let mut language = None;
@@ -109,7 +112,7 @@ fn is_numbered(anchor: &str, slug: &str) -> bool {
     number.is_some_and(|number| number.parse::<usize>().is_ok())
 }
 
-/// The lines outside of fenced blocks, with their numbers.
+/// Iterates over the lines outside of fenced blocks, with their numbers.
 fn prose(document: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     document.lines().enumerate().filter_map(move |(index, text)| {

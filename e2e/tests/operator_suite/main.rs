@@ -158,7 +158,7 @@ async fn is_deleted_in_the_foreground(state: &State<'_>, boats: i32) -> Result<(
     state.moor("tender", boats).await?;
     state.moorings().delete("tender", &DeleteParams::foreground()).await?;
     until_object(state.moorings(), "tender", |mooring| mooring.is_none()).await?;
-    // What it owned was deleted before.
+    // Its dependents were deleted before it.
     ensure!(state.config_maps().get_opt("tender").await?.is_none(), "its ConfigMap is left");
     ensure!(state.deployments().get_opt("tender").await?.is_none(), "its Deployment is left");
     Ok(())
@@ -255,7 +255,8 @@ impl State<'_> {
         until_object(self.moorings(), name, is_ready).await?.context("it was deleted")
     }
 
-    /// Checks that there are no pods, and that none will come. Neighbours keep a shared control plane from settling.
+    /// Checks that there are no pods, and that none will come. Neighbors keep a shared control
+    /// plane from settling.
     async fn expect_no_pods(&self) -> Result<()> {
         if let Some(control_plane) = self.control_plane {
             control_plane.settle().await?;

@@ -59,7 +59,7 @@ pub struct HarbourSpec {
     pub forbidden: Vec<String>,
 }
 
-/// A resource of the operator.
+/// Returns a resource of the operator.
 pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("harbour.example", "v1", kind))
 }
@@ -68,7 +68,7 @@ pub fn harbours(client: Client) -> Api<Harbour> {
     Api::all_with(client, &resource("Harbour"))
 }
 
-/// Berths are objects of the cluster, which cannot be owned by a Mooring.
+/// Returns the API of berths: cluster-scoped objects, which a Mooring cannot own.
 pub fn berths(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &resource("Berth"))
 }

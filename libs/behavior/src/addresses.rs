@@ -26,12 +26,12 @@ impl AddressBlock {
         (self.network + 1..self.ingress().to_bits()).contains(&address.to_bits())
     }
 
-    /// The address of all Ingresses: the last one of the block.
+    /// Returns the address of all Ingresses: the last one of the block.
     pub fn ingress(&self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.network | !self.mask())
     }
 
-    /// The addresses of Services, the lowest first: all others but the first one.
+    /// Iterates over the addresses of Services, the lowest first: all except the first one.
     pub fn services(&self) -> impl Iterator<Item = Ipv4Addr> + use<> {
         (self.network + 1..self.ingress().to_bits()).map(Ipv4Addr::from_bits)
     }

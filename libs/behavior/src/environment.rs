@@ -37,8 +37,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The environment that a pod gives to one of its containers. The kubelet sets the variables in their order; the value of each may
-    /// refer to those before it.
+    /// Returns the environment that a pod gives to one of its containers. The kubelet sets the
+    /// variables in their order; the value of each may refer to those before it.
     pub fn of(pod: &Pod, container: &Container) -> Environment {
         let is_open = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
         let mut environment = Environment { is_open, ..Environment::default() };
@@ -62,7 +62,8 @@ impl Environment {
         environment
     }
 
-    /// The same, with the variables that the container runtime sets, which programs see and the kubelet does not.
+    /// Adds the variables that the container runtime sets, which programs see and the kubelet does
+    /// not.
     #[must_use]
     pub fn of_programs(mut self, pod: &Pod) -> Environment {
         let spec = pod.spec.as_ref();
@@ -98,12 +99,12 @@ impl Environment {
         }
     }
 
-    /// The bytes that it takes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The variable of this name.
+    /// Returns the variable of this name.
     pub fn get(&self, name: &str) -> Variable {
         match self.variables.get(name) {
             Some(Some(value)) => Variable::Set(value.clone()),
@@ -159,7 +160,8 @@ fn is_of_service(name: &str) -> bool {
     ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
 }
 
-/// The field of a pod that a fieldRef names; None for one that is not known before the pod runs, or may change.
+/// Returns the field of a pod that a fieldRef names; None for one that is not known before the pod
+/// runs, or may change.
 fn field(pod: &Pod, path: &str) -> Option<String> {
     let (metadata, spec) = (&pod.metadata, pod.spec.as_ref());
     let entry = |of: &Option<BTreeMap<String, String>>, key: &str| {

@@ -50,7 +50,7 @@ struct Written {
 }
 
 impl Answers {
-    /// The answer to a command in a container: that of the longest pattern that matches.
+    /// Returns the answer to a command in a container: that of the longest pattern that matches.
     pub fn find(&self, container: &str, command: &[String]) -> Option<&Answer> {
         let command = command.join(" ");
         if command.len() > LONGEST_COMMAND {

@@ -25,12 +25,12 @@ struct Written {
 }
 
 impl Exits {
-    /// The end of a container that is in the table.
+    /// Returns the end of a container that is in the table.
     pub fn get(&self, container: &str) -> Option<Ending> {
         self.0.get(container).copied()
     }
 
-    /// The text of an annotation with one more end. A text that is none of a table is replaced.
+    /// Returns the text of an annotation with one more end. An invalid text is replaced.
     pub fn text_with(text: Option<&str>, container: &str, ending: Ending) -> String {
         let table = text.and_then(|text| serde_json::from_str(text).ok());
         let mut table: BTreeMap<String, Written> = table.unwrap_or_default();

@@ -26,7 +26,7 @@ pub enum OwnerKind {
 }
 
 impl OwnerKind {
-    /// The kind of the owner that a reference names; None if pods do not inherit from it.
+    /// Returns the kind of the owner that a reference names; None if pods do not inherit from it.
     pub fn of(owner: &OwnerReference) -> Option<OwnerKind> {
         Some(match (owner.api_version.as_str(), owner.kind.as_str()) {
             ("batch/v1", "CronJob") => OwnerKind::CronJob,
@@ -40,7 +40,7 @@ impl OwnerKind {
         })
     }
 
-    /// The API group and the plural name.
+    /// Returns the API group and the plural name.
     pub fn resource(self) -> (&'static str, &'static str) {
         match self {
             OwnerKind::CronJob => ("batch", "cronjobs"),
@@ -54,13 +54,13 @@ impl OwnerKind {
     }
 }
 
-/// The overrides of an object.
+/// Returns the overrides of an object.
 pub fn overrides_of(meta: &ObjectMeta) -> Overrides {
     let ours = meta.annotations.iter().flatten().filter(|(key, _)| key.starts_with(PREFIX));
     ours.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The owners of a pod, the nearest first.
+/// Returns the owners of a pod, the nearest first.
 ///
 /// - `find`: the metadata of the object of a kind and a name in the namespace of the pod
 pub fn owners(
@@ -76,8 +76,8 @@ pub fn owners(
     std::iter::successors(controller(pod), |(_, meta)| controller(meta)).take(MOST_OWNERS).collect()
 }
 
-/// The overrides that a pod inherits, the nearest first. A ReplicaSet has copies of the annotations of its Deployment, which are never
-/// removed; so those of the Deployment count.
+/// Returns the overrides that a pod inherits, the nearest first. A ReplicaSet has copies of the
+/// annotations of its Deployment, which are never removed; so those of the Deployment count.
 ///
 /// - `owners`: from [`owners`]
 /// - `namespace`: the metadata of that namespace

@@ -30,18 +30,18 @@ pub fn read(
     .collect()
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub fn flag(text: &str) -> Result<bool, &'static str> {
     text.parse().map_err(|_| "neither true nor false")
 }
 
-/// The exit code of a process: 0 to 255.
+/// Parses the exit code of a process: 0 to 255.
 ///
 /// # Errors
-/// It is none.
+/// The text is invalid.
 pub fn exit_code(text: &str) -> Result<i32, &'static str> {
     text.parse::<u8>().map(i32::from).map_err(|_| "not a number from 0 to 255")
 }
@@ -49,7 +49,7 @@ pub fn exit_code(text: &str) -> Result<i32, &'static str> {
 /// Completion indexes of Jobs.
 pub type IndexRanges = Vec<RangeInclusive<i32>>;
 
-/// Indexes and ranges of them, such as `1,3-5`.
+/// Parses indexes and ranges of them, such as `1,3-5`.
 ///
 /// # Errors
 /// A part is neither.
@@ -62,10 +62,10 @@ pub fn indexes(text: &str) -> Result<IndexRanges, &'static str> {
     text.split(',').map(range).collect::<Option<_>>().ok_or("not indexes such as 1,3 or 0-2")
 }
 
-/// A number of times.
+/// Parses a number of times.
 ///
 /// # Errors
-/// It is none, or too large.
+/// The text is invalid, or the number is too large.
 pub fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "not a number such as 0 or 3")
 }
@@ -73,16 +73,16 @@ pub fn count(text: &str) -> Result<u32, &'static str> {
 /// Checks an amount of CPU or memory.
 ///
 /// # Errors
-/// It is none, or negative.
+/// The text is invalid, or the number is negative.
 pub fn amount(text: &str) -> Result<(), &'static str> {
     let amount = text.parse::<coracle_quantity::Quantity>().ok();
     amount.filter(|amount| !amount.is_negative()).map(drop).ok_or("not an amount such as 250m or 64Mi")
 }
 
-/// A duration as Go writes it, such as `1m30s`; none below zero.
+/// Parses a duration in Go's format, such as `1m30s`.
 ///
 /// # Errors
-/// It is none, or negative.
+/// The text is invalid, or the duration is negative.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let duration = coracle_duration::parse(text).ok().and_then(|duration| duration.try_into().ok());
     duration.ok_or("not a duration such as 500ms, 2s or 1m30s")

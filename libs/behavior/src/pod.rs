@@ -96,9 +96,10 @@ pub struct Execution {
 }
 
 impl PodBehavior {
-    /// A pod's behavior, and a warning about each annotation that had to be left out of it.
+    /// Returns a pod's behavior, and a warning about each annotation that was ignored.
     ///
-    /// - `inherited`: from [`inherited`](crate::inheritance::inherited); the annotations of the pod come before them
+    /// - `inherited`: from [`inherited`](crate::inheritance::inherited); the annotations of the pod
+    ///   take precedence
     pub fn of(pod: &Pod, inherited: &[Overrides], profile: Profile) -> (PodBehavior, Vec<String>) {
         let mut annotations = BTreeMap::new();
         for (key, value) in inherited.iter().rev().chain(&pod.metadata.annotations).flatten() {
@@ -154,27 +155,27 @@ impl PodBehavior {
         self.missing_images.contains(image)
     }
 
-    /// The probe that keeps a container from being ready.
+    /// Returns the probe that keeps a container from being ready.
     pub fn failing_readiness(&self, container: &Container) -> Option<FailingProbe> {
         FailingProbe::of_readiness(&self.answers, container)
     }
 
-    /// The probe by which a container is killed.
+    /// Returns the probe by which a container is killed.
     pub fn failing_liveness_or_startup(&self, container: &Container) -> Option<FailingProbe> {
         FailingProbe::of_liveness_or_startup(&self.answers, container)
     }
 
-    /// The address that a port leads to.
+    /// Returns the address that a port leads to.
     pub fn address_of(&self, port: u16) -> Option<SocketAddr> {
         self.ports.get(port)
     }
 
-    /// The first port that leads to an address.
+    /// Returns the first port that leads to an address.
     pub fn first_port(&self) -> Option<u16> {
         self.ports.first()
     }
 
-    /// The answer of the annotation to a command that is executed in a container.
+    /// Returns the annotation's answer to a command that is executed in a container.
     pub fn answer(&self, container: &Container, command: &[String]) -> Option<Execution> {
         let answer = self.answers.find(&container.name, command)?;
         let at = answer.after;
@@ -184,7 +185,7 @@ impl PodBehavior {
         Some(Execution { output: vec![stdout, stderr], ending: Some(ending) })
     }
 
-    /// The course of a command that is executed in a container, as far as it says plainly what it does.
+    /// Simulates a command that is executed in a container, if its effect is clear.
     ///
     /// - `started`: the time at which the command is started
     pub fn follow(
@@ -222,7 +223,7 @@ impl PodBehavior {
             && (command::is_interactive_shell(&words) || words.is_empty() && command::starts_shell(image))
     }
 
-    /// The end of a container; None if it runs until it is stopped.
+    /// Returns the end of a container; None if it runs until it is stopped.
     pub fn ending(&self, pod: &Pod, role: Role, container: &Container) -> Option<Ending> {
         if let Some(ending) = self.exits.get(&container.name) {
             return Some(ending);
@@ -244,7 +245,7 @@ impl PodBehavior {
         }
     }
 
-    /// The log of a container that started at a time, as long as it is not stopped.
+    /// Returns the log of a container that started at a time, unless it is stopped.
     pub fn log(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Vec<Line> {
         let at_start = |text: &str| {
             let lines = text.lines().map(|line| Line {
@@ -270,7 +271,7 @@ impl PodBehavior {
         output
     }
 
-    /// The course of a container that nobody stops.
+    /// Simulates a container that is not stopped.
     fn run(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Run {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
@@ -299,7 +300,8 @@ impl PodBehavior {
     }
 }
 
-/// The program of a container and its arguments, as far as the pod names them. None: a variable in them is unknown.
+/// Returns the program of a container and its arguments, if the pod names them; None if a variable
+/// in them is unknown.
 fn arguments(container: &Container, environment: &Environment) -> Option<Vec<String>> {
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let mut arguments = Vec::new();

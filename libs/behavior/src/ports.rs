@@ -12,12 +12,12 @@ const MOST: usize = 64;
 pub struct ForwardedPorts(BTreeMap<u16, SocketAddr>);
 
 impl ForwardedPorts {
-    /// The address that a port leads to.
+    /// Returns the address that a port leads to.
     pub fn get(&self, port: u16) -> Option<SocketAddr> {
         self.0.get(&port).copied()
     }
 
-    /// The first of the ports.
+    /// Returns the first of the ports.
     pub fn first(&self) -> Option<u16> {
         self.0.keys().next().copied()
     }

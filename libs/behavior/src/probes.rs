@@ -23,12 +23,12 @@ pub struct FailingProbe {
 }
 
 impl FailingProbe {
-    /// The probe that keeps a container from being ready.
+    /// Returns the probe that keeps a container from being ready.
     pub fn of_readiness(answers: &Answers, container: &Container) -> Option<FailingProbe> {
         failing(answers, container, "Readiness", container.readiness_probe.as_ref())
     }
 
-    /// The probe by which a container is killed: before it has started, or afterwards.
+    /// Returns the probe by which a container is killed: before it has started, or afterwards.
     pub fn of_liveness_or_startup(answers: &Answers, container: &Container) -> Option<FailingProbe> {
         let startup = failing(answers, container, "Startup", container.startup_probe.as_ref());
         startup.or_else(|| failing(answers, container, "Liveness", container.liveness_probe.as_ref()))

@@ -5,10 +5,12 @@ use crate::value::Value;
 
 /// The values of variables.
 pub trait Activation<'a> {
-    /// The value of a variable; None if it has none. A variable may itself be the result of an evaluation that failed.
+    /// Returns the value of a variable; None if it has none. A variable may itself be the result of
+    /// an evaluation that failed.
     fn resolve(&self, name: &str) -> Option<Result<Value<'a>, EvalError>>;
 
-    /// The value of a member of a variable, where that is computed by itself; None to read it from the variable.
+    /// Returns the value of a member of a variable, if it is computed separately; None to read it
+    /// from the variable.
     fn resolve_member(&self, name: &str, member: &str) -> Option<Result<Value<'a>, EvalError>> {
         let _ = (name, member);
         None

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// An IP address: no zone, and no IPv4 address in IPv6.
+/// Parses an IP address without a zone, and not an IPv4 address in IPv6.
 pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     match read_ip(text) {
         Err(why) => Err(format!("IP Address {text:?} parse error during conversion from string: {why}")),
@@ -15,7 +15,7 @@ pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// An address, and whether it has a zone.
+/// Parses an address. Also returns `true` if it has a zone.
 fn read_ip(text: &str) -> Result<(IpAddr, bool), String> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) if address.contains(':') => (address, Some(zone)),
@@ -28,7 +28,7 @@ fn read_ip(text: &str) -> Result<(IpAddr, bool), String> {
     }
 }
 
-/// The reason why a text is no address.
+/// Returns the reason why a text is not an address.
 fn reason(whole: &str, text: &str) -> String {
     match whole.chars().find(|c| ".:%".contains(*c)) {
         Some('.') => v4_reason(whole, 0),
@@ -187,7 +187,7 @@ impl Cidr {
         self.prefix <= other.prefix && self.contains(other.address)
     }
 
-    /// The range with the least address of it.
+    /// Returns the range with its lowest address.
     pub fn masked(&self) -> Cidr {
         let bits = Cidr::bits(self.address) & self.mask();
         let address = match self.address {

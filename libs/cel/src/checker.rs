@@ -23,7 +23,7 @@ pub struct Checker<'e> {
 }
 
 impl<'e> Checker<'e> {
-    /// A checker for an expression of so many nodes.
+    /// Creates a checker for an expression of `nodes` nodes.
     pub fn new(env: &'e Env, nodes: usize) -> Checker<'e> {
         Checker {
             env,
@@ -35,7 +35,8 @@ impl<'e> Checker<'e> {
         }
     }
 
-    /// The type of the whole expression, the outermost types of all nodes, what their calls mean, and what is wrong.
+    /// Returns the type of the whole expression, the outermost types of all nodes, the resolved
+    /// calls, and the issues.
     pub fn finish(self, expr: &Expr) -> (Type, Vec<Type>, Vec<Option<CallRef>>, Vec<Issue>) {
         let mut issues = self.issues;
         if issues.is_empty() {
@@ -52,7 +53,7 @@ impl<'e> Checker<'e> {
         Type::Error
     }
 
-    /// The type of a node.
+    /// Returns the type of a node.
     pub fn check(&mut self, expr: &Expr) -> Type {
         let ty = match &expr.kind {
             ExprKind::Literal(literal) => literal_type(literal),
@@ -102,7 +103,7 @@ impl<'e> Checker<'e> {
         }
     }
 
-    /// The type of a field of a value of type `target`.
+    /// Returns the type of a field of a value of type `target`.
     fn field(&mut self, at: &Expr, target: &Type, field: &str) -> Type {
         match target {
             Type::Map(entry) => self.known.apply(&entry.1, false),
@@ -115,7 +116,7 @@ impl<'e> Checker<'e> {
                 None => self.issue(at, format!("unexpected failed resolution of '{name}'")),
             },
             Type::Param(_) => {
-                // Whatever it is, it has fields, so it is known at runtime only.
+                // A value with fields of an undetermined type is known at runtime only.
                 self.known.assign(&Type::Dyn, target);
                 Type::Dyn
             }
@@ -153,7 +154,7 @@ impl<'e> Checker<'e> {
         self.resolve(expr, found, &types, target.is_some(), false)
     }
 
-    /// The operands of logical operators are checked one by one.
+    /// Checks the operands of logical operators one by one.
     fn logical(
         &mut self,
         expr: &Expr,
@@ -245,7 +246,7 @@ impl<'e> Checker<'e> {
         )
     }
 
-    /// The overload with variables of its own.
+    /// Returns the overload with fresh type variables.
     fn instantiate(&mut self, overload: &Overload) -> Overload {
         let mut variables = [None, None];
         let mut fresh = |ty: &Type, known: &mut Substitution| replace(ty, &mut variables, known);
@@ -275,7 +276,8 @@ impl<'e> Checker<'e> {
         Type::map(keys, values.unwrap_or_else(|| self.known.fresh()))
     }
 
-    /// The type of an element, which is within an optional value where the element is optional.
+    /// Returns the type of an element, without the enclosing optional type if the element is
+    /// optional.
     fn element(&mut self, expr: &Expr, optional: bool) -> Type {
         let ty = self.check(expr);
         if !optional {
@@ -292,7 +294,8 @@ impl<'e> Checker<'e> {
         }
     }
 
-    /// The more general of the types of two elements; dyn if neither can be used as the other.
+    /// Returns the more general of the types of two elements; dyn if neither can be used as the
+    /// other.
     fn join(&mut self, joined: Option<Type>, ty: Type) -> Type {
         let Some(joined) = joined else { return ty };
         if joined.is_dyn() || ty.is_dyn() {

@@ -17,7 +17,7 @@ pub enum Fields {
     Any,
 }
 
-/// The type of a field. Keywords are also names of fields, whose escaped names are meant.
+/// Returns the type of a field. A field whose name is a keyword is found by its escaped name.
 pub(crate) fn field<'t>(fields: &'t BTreeMap<Arc<str>, Type>, name: &str) -> Option<&'t Type> {
     fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
 }
@@ -35,19 +35,20 @@ pub struct Env {
 }
 
 impl Env {
-    /// An environment without variables.
+    /// Creates an environment without variables.
     pub fn new() -> Env {
         Env::default()
     }
 
-    /// With a variable.
+    /// Adds a variable.
     #[must_use]
     pub fn variable(mut self, name: &str, ty: Type) -> Env {
         self.variables.insert(name.into(), ty);
         self
     }
 
-    /// With a variable of a declared type, whose sizes bound the costs. `optional` makes it one that may be absent.
+    /// Adds a variable of a declared type, whose sizes bound the costs. `optional`: the variable
+    /// may be absent.
     #[must_use]
     pub fn declared(mut self, name: &str, ty: &Arc<DeclType>, optional: bool) -> Env {
         ty.visit_objects(&mut |name, fields| {
@@ -59,21 +60,21 @@ impl Env {
         self.variable(name, if optional { Type::optional(ty) } else { ty })
     }
 
-    /// With the sizes of the parts of a variable, which bound the costs.
+    /// Adds the sizes of the parts of a variable, which bound the costs.
     #[must_use]
     pub fn sized(mut self, name: &str, decl: &Arc<DeclType>) -> Env {
         self.root = Some(Root { decl: decl.clone(), name: Some(name.into()) });
         self
     }
 
-    /// With the macro `cel.bind`.
+    /// Adds the macro `cel.bind`.
     #[must_use]
     pub fn with_binds(mut self) -> Env {
         self.binds = true;
         self
     }
 
-    /// With an object type.
+    /// Adds an object type.
     #[must_use]
     pub fn object(mut self, name: &str, fields: &[(&str, Type)]) -> Env {
         let fields = fields.iter().map(|(name, ty)| (Arc::from(*name), ty.clone())).collect();
@@ -81,7 +82,7 @@ impl Env {
         self
     }
 
-    /// With a further field of an object type.
+    /// Adds a field to an object type.
     pub fn add_field(&mut self, object: &str, name: &str, ty: Type) {
         let fields = self.types.entry(object.into()).or_insert_with(|| Fields::Known(BTreeMap::new()));
         if let Fields::Known(fields) = fields {
@@ -89,25 +90,25 @@ impl Env {
         }
     }
 
-    /// With the type `name` and all types `name.*`, which have any field.
+    /// Adds the type `name` and all types `name.*`, which have any field.
     #[must_use]
     pub fn open_object(mut self, name: &'static str) -> Env {
         self.open_types.push(name);
         self
     }
 
-    /// The type of a variable.
+    /// Returns the type of a variable.
     pub(crate) fn variable_type(&self, name: &str) -> Option<&Type> {
         self.variables.get(name)
     }
 
-    /// The function of a name. Those of patches are there with their types.
+    /// Returns the function of a name. Functions of patches exist only together with their types.
     pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
         let is_there = !name.starts_with("jsonpatch.") || !self.open_types.is_empty();
         functions::function(name).filter(|_| is_there)
     }
 
-    /// The fields of an object type.
+    /// Returns the fields of an object type.
     pub(crate) fn fields(&self, name: &str) -> Option<&Fields> {
         let open = |prefix: &&'static str| {
             name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -115,7 +116,7 @@ impl Env {
         if self.open_types.iter().any(open) { Some(&Fields::Any) } else { self.types.get(name) }
     }
 
-    /// The variable whose sizes bound the costs.
+    /// Returns the variable whose sizes bound the costs.
     pub(crate) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
     }

@@ -21,12 +21,12 @@ const VALUE: u64 = 64;
 /// The number of attributes and capacities that a device may have.
 const ATTRIBUTES: u64 = 32;
 
-/// The variables of a rule: `self`, and `oldSelf`, which may be an optional one.
+/// Creates the environment of a rule: `self`, and `oldSelf`, which may be an optional one.
 pub fn rule(decl: &Arc<DeclType>, optional_old_self: bool) -> Env {
     Env::new().declared("self", decl, false).declared("oldSelf", decl, optional_old_self)
 }
 
-/// The variables of the expressions of admission, and `params` for a policy with parameters.
+/// Creates the environment of admission expressions, with `params` for a policy with parameters.
 pub fn admission(has_params: bool) -> Env {
     let opaque = |name: &str| Type::Opaque(format!("kubernetes.authorization.{name}").into());
     let object = |name: &str| Type::Object(Arc::from(name));
@@ -43,7 +43,7 @@ pub fn admission(has_params: bool) -> Env {
     env
 }
 
-/// With composed variables, which are added by [`add_variable`].
+/// Adds composed variables, which [`add_variable`] declares.
 #[must_use]
 pub fn with_variables(env: Env) -> Env {
     env.object(VARIABLES, &[]).variable("variables", Type::Object(VARIABLES.into()))
@@ -54,14 +54,15 @@ pub fn add_variable(env: &mut Env, name: &str, ty: Type) {
     env.add_field(VARIABLES, name, ty);
 }
 
-/// With the types and the function of mutations: `Object` and all within it, `JSONPatch`, `jsonpatch.escapeKey`.
+/// Adds the types and the function of mutations: `Object` and all within it, `JSONPatch`,
+/// `jsonpatch.escapeKey`.
 #[must_use]
 pub fn with_patch_types(env: Env) -> Env {
     let patch = [("op", Type::String), ("path", Type::String), ("from", Type::String), ("value", Type::Dyn)];
     env.open_object("Object").object("JSONPatch", &patch)
 }
 
-/// The variable of the selectors of devices.
+/// Creates the environment of device selectors.
 pub fn device() -> Env {
     let domains = |value: Type| Type::map(Type::String, Type::map(Type::String, value));
     let decl = |kind, max_elements| Arc::new(DeclType { kind, max_elements, min_size: 1 });
@@ -102,7 +103,7 @@ pub fn compile_selector(env: &Env, expression: &str) -> Result<Program, String> 
     }
 }
 
-/// The types of `request`.
+/// Declares the types of `request`.
 fn declare_request(env: Env) -> Env {
     let object = |name: &str| Type::Object(Arc::from(name));
     let text = || Type::String;
@@ -140,7 +141,7 @@ fn declare_request(env: Env) -> Env {
         )
 }
 
-/// The types of `namespaceObject`.
+/// Declares the types of `namespaceObject`.
 fn declare_namespace(env: Env) -> Env {
     let object = |name: &str| Type::Object(Arc::from(name));
     let text = || Type::String;

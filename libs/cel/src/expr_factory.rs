@@ -27,7 +27,7 @@ impl ExprFactory {
         self.issues.push(Issue { offset, message: message.into() });
     }
 
-    /// A node of the given kind.
+    /// Builds a node of the given kind.
     pub fn node(&mut self, offset: usize, kind: ExprKind) -> Expr {
         let mut depth = 0;
         let mut deepest = |expr: &Expr| depth = depth.max(expr.depth);
@@ -58,7 +58,7 @@ impl ExprFactory {
         Expr { id, offset, depth: depth + 1, kind }
     }
 
-    /// A copy of a tree, whose nodes have numbers of their own.
+    /// Copies a tree. The nodes of the copy have ids of their own.
     pub fn copy(&mut self, expr: &Expr) -> Result<Expr, ParseAborted> {
         let mut copy = expr.clone();
         self.renumber(&mut copy);
@@ -76,22 +76,22 @@ impl ExprFactory {
         expr.visit_children(&mut |child| self.renumber(child));
     }
 
-    /// A call in function style.
+    /// Builds a call in function style.
     pub fn call(&mut self, offset: usize, function: &str, args: Vec<Expr>) -> Expr {
         self.node(offset, ExprKind::Call { function: function.into(), target: None, args })
     }
 
-    /// A variable.
+    /// Builds a variable.
     pub fn ident(&mut self, offset: usize, name: &str) -> Expr {
         self.node(offset, ExprKind::Ident(name.into()))
     }
 
-    /// A literal.
+    /// Builds a literal.
     pub fn literal(&mut self, offset: usize, literal: Literal) -> Expr {
         self.node(offset, ExprKind::Literal(literal))
     }
 
-    /// A signed number, as it is written.
+    /// Parses a signed number.
     pub fn int(&mut self, offset: usize, text: &str) -> Expr {
         let parsed = match (text.strip_prefix("0x"), text.strip_prefix("-0x")) {
             (Some(hex), _) => i64::from_str_radix(hex, 16),
@@ -104,7 +104,7 @@ impl ExprFactory {
         self.literal(offset, Literal::Int(parsed.unwrap_or(0)))
     }
 
-    /// An unsigned number, as it is written.
+    /// Parses an unsigned number.
     pub fn uint(&mut self, offset: usize, text: &str) -> Expr {
         let parsed = match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16),
@@ -116,7 +116,7 @@ impl ExprFactory {
         self.literal(offset, Literal::Uint(parsed.unwrap_or(0)))
     }
 
-    /// A number with a fraction, as it is written.
+    /// Parses a number with a fraction.
     pub fn double(&mut self, offset: usize, text: &str) -> Expr {
         let parsed: f64 = text.parse().unwrap_or(f64::INFINITY);
         if parsed.is_infinite() {

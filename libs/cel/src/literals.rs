@@ -11,14 +11,15 @@ use crate::types::Type;
 /// The types of the nodes.
 type Types<'t> = &'t dyn Fn(&Expr) -> Type;
 
-/// The issues of literals in an expression whose types fit.
+/// Reports the issues of literals in an expression that passed the type check.
 pub fn check(expr: &Expr, types: Types<'_>, issues: &mut Vec<Issue>) {
     expr.visit(&mut |expr| check_argument(expr, issues));
     check_elements(expr, types, issues);
     expr.visit(&mut |expr| check_format(expr, types, issues));
 }
 
-/// Literal durations, times and regular expressions. The receiver is no argument.
+/// Checks literal durations, times and regular expressions. The receiver does not count as an
+/// argument.
 fn check_argument(expr: &Expr, issues: &mut Vec<Issue>) {
     let ExprKind::Call { function, args, .. } = &expr.kind else { return };
     let Some(ExprKind::Literal(literal)) = args.first().map(|arg| &arg.kind) else { return };
@@ -34,7 +35,8 @@ fn check_argument(expr: &Expr, issues: &mut Vec<Issue>) {
     }
 }
 
-/// The elements of the literal of a list or map have one type, except within the values of `format`.
+/// Checks that the elements of the literal of a list or map have one type, except within the values
+/// of `format`.
 fn check_elements(expr: &Expr, types: Types<'_>, issues: &mut Vec<Issue>) {
     let of = |element: &Expr, optional: bool| match (optional, types(element)) {
         (true, Type::Optional(inner)) => (*inner).clone(),
@@ -70,7 +72,7 @@ fn check_elements(expr: &Expr, types: Types<'_>, issues: &mut Vec<Issue>) {
     expr.visit_below(&mut |child| check_elements(child, types, issues));
 }
 
-/// A literal pattern with a literal list of values.
+/// Checks a literal pattern with a literal list of values.
 fn check_format(expr: &Expr, types: Types<'_>, issues: &mut Vec<Issue>) {
     let ExprKind::Call { function, target: Some(target), args } = &expr.kind else { return };
     let (ExprKind::Literal(Literal::String(pattern)), [list]) = (&target.kind, args.as_slice()) else {
@@ -98,7 +100,7 @@ fn check_format(expr: &Expr, types: Types<'_>, issues: &mut Vec<Issue>) {
     issues.push(Issue { offset: misfit.unwrap_or(expr.offset), message });
 }
 
-/// The part of a value that a clause cannot print.
+/// Returns the part of a value that a clause cannot print.
 fn misfits<'e>(verb: char, value: &'e Expr, types: Types<'_>) -> Option<&'e Expr> {
     if !functions::fits(verb, &types(value)) {
         return Some(value);

@@ -11,7 +11,7 @@ use crate::expr_factory::{ExprFactory, ParseAborted};
 pub enum Expansion {
     /// The expression that it stands for.
     Expanded(Expr),
-    /// It was none; here are its parts.
+    /// The call is not a macro; these are its parts.
     None {
         /// The receiver.
         target: Option<Expr>,
@@ -172,7 +172,7 @@ fn fold(
     factory.node(at, ExprKind::Comprehension(Box::new(fold)))
 }
 
-/// The result of a fold: the accumulator, or whether it counted one.
+/// Builds the result of a fold: the accumulator, or whether it counted one.
 fn result_of(factory: &mut ExprFactory, at: usize, kind: Fold) -> Expr {
     let accu = factory.ident(at, ACCUMULATOR);
     if kind != Fold::ExistsOne {
@@ -189,7 +189,8 @@ fn guarded(factory: &mut ExprFactory, at: usize, filter: Option<Expr>, step: Exp
     }
 }
 
-/// `o.optMap(x, e)` is `o.hasValue() ? optional.of(e with o.value() for x) : optional.none()`.
+/// Expands `o.optMap(x, e)` to `o.hasValue() ? optional.of(e with o.value() for x) :
+/// optional.none()`.
 fn optional(
     factory: &mut ExprFactory,
     at: usize,
@@ -216,7 +217,7 @@ fn optional(
     Ok(Expansion::Expanded(factory.call(at, "_?_:_", vec![present, then, none])))
 }
 
-/// `cel.bind(x, i, e)` is `e` with `i` for `x`.
+/// Expands `cel.bind(x, i, e)` to `e` with `i` for `x`.
 fn bind_variable(factory: &mut ExprFactory, at: usize, args: Vec<Expr>) -> Result<Expansion, ParseAborted> {
     let mut args = args.into_iter();
     let (name, init, body) =
@@ -229,7 +230,8 @@ fn bind_variable(factory: &mut ExprFactory, at: usize, args: Vec<Expr>) -> Resul
     Ok(Expansion::Expanded(bind(factory, at, var, init, body)))
 }
 
-/// `l.sortBy(x, e)` binds `l`, and sorts it by the list of what `e` is for each of its items.
+/// Expands `l.sortBy(x, e)`: binds `l`, and sorts it by the list of the values of `e` for its
+/// items.
 fn sort_by(
     factory: &mut ExprFactory,
     at: usize,
@@ -254,7 +256,8 @@ fn sort_by(
     Ok(Expansion::Expanded(bind(factory, at, INPUT.into(), target, sorted)))
 }
 
-/// `body` with `var` for `value`: a fold over nothing, with the variable as accumulator.
+/// Builds `body` with `var` bound to `value`: a fold over nothing, with the variable as
+/// accumulator.
 fn bind(factory: &mut ExprFactory, at: usize, var: Arc<str>, value: Expr, body: Expr) -> Expr {
     let range = factory.node(at, ExprKind::List(Vec::new()));
     let condition = factory.literal(at, Literal::Bool(false));

@@ -51,7 +51,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that has counted nothing yet.
+    /// Creates a meter that has counted nothing yet.
     pub fn new(limits: Limits) -> Meter {
         let now = Instant::now();
         Meter {
@@ -87,7 +87,7 @@ impl Meter {
     }
 
     fn exceed<T>(&self, limit: &'static str) -> Result<T, EvalError> {
-        // What was exceeded first is what is reported.
+        // The limit that was exceeded first is reported.
         let limit = self.exceeded.get().unwrap_or(limit);
         self.exceeded.set(Some(limit));
         self.steps.set(0);

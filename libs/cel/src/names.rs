@@ -16,7 +16,7 @@ pub fn resolve(expr: &mut Expr, env: &Env) {
     expr.visit_children(&mut |child| resolve(child, env));
 }
 
-/// A chain of names, such as `a.b.c`.
+/// Returns a chain of names, such as `a.b.c`.
 pub fn qualified(expr: &Expr) -> Option<String> {
     match &expr.kind {
         ExprKind::Ident(name) => Some(name.to_string()),

@@ -106,7 +106,7 @@ impl Step {
         matches!(self, Step::Constant(_))
     }
 
-    /// The attribute that it is, or that begins with it.
+    /// Converts the step to an attribute: itself, or one relative to its value.
     pub fn into_attribute(self) -> Attribute {
         match self {
             Step::Attribute(attribute) => *attribute,

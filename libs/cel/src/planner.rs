@@ -15,7 +15,7 @@ use crate::plan::{Attribute, AttributeRoot, Call, Fold, Qualifier, QualifierKey,
 use crate::types::Type;
 use crate::value::{Key, Text, Value};
 
-/// The plan of a checked expression.
+/// Plans a checked expression.
 ///
 /// - `calls`: the resolved call of each node, indexed by [`Expr::id`]; None for nodes that are not
 ///   calls.
@@ -146,7 +146,7 @@ fn attribute(root: AttributeRoot, qualifiers: Vec<Qualifier>) -> Step {
     Step::Attribute(Box::new(Attribute { root, qualifiers, test_only: false }))
 }
 
-/// A call, or the constant that it is.
+/// Builds a call, or its constant value.
 fn finish_call(
     function: &'static functions::Function,
     overload: Option<&'static Overload>,
@@ -198,7 +198,7 @@ fn finish_call(
     if is_constant_conversion { evaluated(&call) } else { Ok(call) }
 }
 
-/// A list or map, or the constant that it is.
+/// Builds a list or map, or its constant value.
 fn fold_constant(step: Step) -> Planned<Step> {
     let is_constant = match &step {
         Step::List(items) => items.iter().all(|(item, _)| item.is_constant()),

@@ -43,17 +43,17 @@ impl Program {
         Program { plan, names, cost, output }
     }
 
-    /// The type of the result.
+    /// Returns the type of the result.
     pub fn output_type(&self) -> &Type {
         &self.output
     }
 
-    /// The greatest cost that an evaluation is estimated to have.
+    /// Returns the estimated maximum cost of an evaluation.
     pub fn max_cost(&self) -> u64 {
         self.cost.max
     }
 
-    /// The least cost that an evaluation is estimated to have.
+    /// Returns the estimated minimum cost of an evaluation.
     pub fn min_cost(&self) -> u64 {
         self.cost.min
     }

@@ -20,7 +20,7 @@ pub struct Issues {
 }
 
 impl Issues {
-    /// Issues of the expression `text`, which are sorted by their place.
+    /// Sorts the issues of the expression `text` by their position.
     pub fn new(text: &str, mut issues: Vec<Issue>) -> Issues {
         issues.sort_by_key(|issue| issue.offset);
         Issues { issues, text: text.to_owned() }

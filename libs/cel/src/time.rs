@@ -17,12 +17,12 @@ pub struct Time {
 }
 
 impl Time {
-    /// A time in UTC.
+    /// Creates a time in UTC.
     pub fn utc(at: Timestamp) -> Option<Time> {
         Time { at, offset: Offset::UTC }.checked()
     }
 
-    /// A time of RFC 3339.
+    /// Parses an RFC 3339 time.
     pub fn parse(text: &str) -> Option<Time> {
         // The letters are capitals, and a zone is there.
         if text.as_bytes().get(10) != Some(&b'T') || text.len() < 20 || text.ends_with('z') {
@@ -41,12 +41,12 @@ impl Time {
         Some(Time { at, offset })
     }
 
-    /// The time, if its year may be.
+    /// Returns the time if its year is in the valid range.
     pub fn checked(self) -> Option<Time> {
         SECONDS.contains(&self.at.as_second()).then_some(self)
     }
 
-    /// Another time in the same zone.
+    /// Returns another time in the same zone.
     pub fn moved(self, at: Timestamp) -> Option<Time> {
         Time { at, ..self }.checked()
     }
@@ -67,12 +67,12 @@ impl fmt::Display for Time {
     }
 }
 
-/// A duration as Go writes it, in nanoseconds.
+/// Parses a Go duration to nanoseconds.
 pub fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(coracle_duration::parse(text).ok()?.as_nanos()).ok()
 }
 
-/// A time of RFC 3339, or a date.
+/// Parses an RFC 3339 time, or a date.
 pub fn parse_time(text: &str) -> Option<Time> {
     if text.len() == 10 { Time::parse(&format!("{text}T00:00:00Z")) } else { Time::parse(text) }
 }
@@ -87,7 +87,7 @@ pub fn is_second(seconds: i64) -> bool {
     jiff::Timestamp::from_second(seconds).ok().and_then(Time::utc).is_some()
 }
 
-/// Seconds with the suffix `s`, as CEL prints durations.
+/// Formats seconds with the suffix `s`, as CEL prints durations.
 pub fn duration_text(nanos: i64) -> String {
     let text = format!("{:.9}", nanos.unsigned_abs() as f64 / 1e9);
     let exact =

@@ -11,7 +11,7 @@ fn meter() -> Meter {
     Meter::new(Limits::REQUEST)
 }
 
-/// The value of an expression in JSON, or the text of its error.
+/// Evaluates an expression to JSON, or to the text of its error.
 fn evaluated(text: &str) -> String {
     let object = json!({
         "a": {"b": [1, 2, 3]}, "s": "text", "n": 3, "m": {"x": 1}, "empty": [], "nothing": null,
@@ -115,7 +115,7 @@ fn expressions_have_the_values_of_the_language() {
         ("double(object.s)", "error: type conversion error from 'string' to 'double'"),
         // Keywords are names of fields.
         ("has(object.namespace) || has(object.if)", "false"),
-        // What has no fields.
+        // A value without fields.
         ("has(object.nothing.x)", "false"),
         ("object.nothing.?x.hasValue()", "false"),
         ("object.n.x", "error: no such key: x"),

@@ -29,7 +29,7 @@ fn outcome(text: &str, object: &Json) -> Result<String, EvalError> {
     outcome.value.map(|value| value.type_of().to_string())
 }
 
-/// A value that contains another one twice, which contains another one twice, and so on.
+/// Returns a value that contains another one twice, which contains another one twice, and so on.
 fn shared(levels: usize, then: &str) -> String {
     let nested = (0..levels).fold(then.to_owned(), |then, level| {
         let level = levels - 1 - level;
@@ -61,7 +61,7 @@ fn values_that_are_shared_many_times_are_visited_within_the_limit() {
     assert!(value.to_json(&meter).is_err() && meter.is_exceeded());
 }
 
-/// The expression once for each of the items of a list, within another such list, and so on.
+/// Repeats the expression for each item of a list, within another such list, and so on.
 fn repeated(loops: usize, expression: &str) -> String {
     (0..loops).fold(expression.to_owned(), |inner, at| format!("object.l.all(i{at}, {inner})"))
 }

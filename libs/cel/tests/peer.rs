@@ -28,7 +28,7 @@ fn fixtures() -> BTreeMap<String, Fixture> {
     all.into_iter().filter_map(known).collect()
 }
 
-/// The members of two answers that differ.
+/// Returns the members in which two answers differ.
 fn differences(want: &Json, found: &Json) -> Vec<String> {
     // Selectors of devices are compiled only.
     let members: &[&str] = match want["fixture"] == "device" {

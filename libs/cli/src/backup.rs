@@ -58,7 +58,7 @@ async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Refuses to replace what is no regular file: a device, or a link to another place.
+/// Refuses to replace anything except a regular file, such as a device or a link.
 fn check_target(to: &Path) -> Result<()> {
     match fs::symlink_metadata(to) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

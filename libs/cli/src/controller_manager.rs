@@ -76,7 +76,8 @@ pub async fn run(flags: &Controllers) -> Result<()> {
     Ok(())
 }
 
-/// The server's CA certificates in the kubeconfig's current context, in PEM, unchanged; None if there are none.
+/// Returns the server's CA certificates in the kubeconfig's current context, in PEM, unchanged;
+/// None if there are none.
 fn root_ca(kubeconfig: &Kubeconfig) -> Result<Option<String>> {
     let context =
         kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
@@ -91,7 +92,7 @@ fn root_ca(kubeconfig: &Kubeconfig) -> Result<Option<String>> {
     Ok(Some(String::from_utf8(bytes)?))
 }
 
-/// The signer of the tokens in secrets.
+/// Returns the signer of the tokens in secrets.
 fn sign(file: &Path) -> Result<Sign> {
     let key = SigningKey::in_file(file)?;
     Ok(Arc::new(move |claims| key.sign(claims)))

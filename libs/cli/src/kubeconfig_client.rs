@@ -8,19 +8,19 @@ use anyhow::{Context, Error, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-/// A client of the server that a kubeconfig names, and the server's URL.
+/// Returns a client of the server that a kubeconfig names, and the server's URL.
 ///
-/// - `file`: the kubeconfig; None for kubectl's;
-/// - `read_timeout`: for how long the server may send nothing.
+/// - `file`: the kubeconfig; None for kubectl's
+/// - `read_timeout`: the time for which the server may send nothing
 ///
 /// # Errors
-/// There is no such file, or it does not describe a client.
+/// The file does not exist, or it does not describe a client.
 pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Client, String)> {
     let (name, kubeconfig) = (name_of(file), read(file)?);
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| plain(error, &name))?;
     config.read_timeout = Some(read_timeout);
-    // What a server refuses is said at once.
+    // A refusal of the server is reported at once.
     config.default_retry = false;
     let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     Ok((Client::try_from(config).context(name)?, url))
@@ -29,7 +29,7 @@ pub async fn client(file: Option<&Path>, read_timeout: Duration) -> Result<(Clie
 /// Reads a kubeconfig; None for kubectl's. Paths in it are absolute.
 ///
 /// # Errors
-/// There is no such file, or it is no kubeconfig.
+/// The file does not exist, or is not a kubeconfig.
 pub fn read(file: Option<&Path>) -> Result<Kubeconfig> {
     let kubeconfig = match file {
         Some(file) => Kubeconfig::read_from(file),
@@ -42,7 +42,7 @@ fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "kubeconfig".to_owned(), |file| file.display().to_string())
 }
 
-/// An error in words, with the next step where there is one.
+/// Converts an error to one with a readable message, with the next step if there is one.
 fn plain(error: KubeconfigError, name: &str) -> Error {
     const NEXT: &str = "start a control plane with coracle up, or name a file with --kubeconfig";
     match error {

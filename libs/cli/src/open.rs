@@ -13,7 +13,7 @@ use crate::testing::log::printable;
 /// Serves a record until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// The file is no sound record, has nothing up to the moment, or the port is taken.
+/// The file is not an intact record, has no entry up to the moment, or the port is in use.
 pub async fn serve(flags: OpenFlags, kinds: Kinds) -> Result<()> {
     let mut signals = Signals::new()?;
     let (path, kubeconfig) = (flags.record.clone(), flags.kubeconfig.clone());

@@ -13,7 +13,7 @@ const MAX_PROCESSES: usize = 10_000;
 /// The maximum length of a command line in a message, in characters.
 const MAX_COMMAND: usize = 200;
 
-/// An error of the start, with the next step for a port that is taken.
+/// Explains an error of the start, with the next step for a port that is in use.
 pub fn explain(error: Error) -> anyhow::Error {
     let Error::Listen { address, cause } = &error else { return error.into() };
     if cause.kind() != std::io::ErrorKind::AddrInUse {
@@ -24,8 +24,8 @@ pub fn explain(error: Error) -> anyhow::Error {
     anyhow!("cannot listen on {address}: {holder} does; stop it, or use --listen {other} for any free port")
 }
 
-/// The process of Coracle that listens on a port, as `process 12 (coracle serve)`. None if it is another program, of another user, or
-/// if the system does not say.
+/// Returns the process of Coracle that listens on a port, as `process 12 (coracle serve)`; None if
+/// it is another program, of another user, or unknown.
 fn holder(proc: &Path, address: SocketAddr) -> Option<String> {
     let inodes: Vec<String> =
         ["net/tcp", "net/tcp6"].iter().flat_map(|table| listeners(&proc.join(table), address)).collect();
@@ -47,7 +47,8 @@ fn holder(proc: &Path, address: SocketAddr) -> Option<String> {
     None
 }
 
-/// The listening sockets in one of the kernel's tables that are in the way of an address, as links to them are written.
+/// Returns the listening sockets in one of the kernel's tables that conflict with an address, in
+/// the format of links to them.
 fn listeners(table: &Path, address: SocketAddr) -> Vec<String> {
     const LISTEN: &str = "0A";
     let text = fs::read_to_string(table).unwrap_or_default();
@@ -62,7 +63,8 @@ fn listeners(table: &Path, address: SocketAddr) -> Vec<String> {
     sockets.collect()
 }
 
-/// An address as the kernel's tables have it: words in hexadecimal, each in the order of the machine's bytes.
+/// Parses an address of the kernel's tables: words in hexadecimal, each in the order of the
+/// machine's bytes.
 fn ip_address(text: &str) -> Option<IpAddr> {
     const DIGITS: usize = 8;
     let word = |at: usize| u32::from_str_radix(text.get(at..at + DIGITS)?, 16).ok().map(u32::to_ne_bytes);
@@ -77,7 +79,7 @@ fn ip_address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// The command line of a process that is Coracle's.
+/// Returns the command line of a process that is Coracle's.
 fn command(process: &Path) -> Option<String> {
     let line = fs::read(process.join("cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);

@@ -51,7 +51,8 @@ pub fn report_failure(line: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// An error and its causes on one line: the first line of each, unless the text contains it already.
+/// Formats an error and its causes on one line: the first line of each, unless the text contains it
+/// already.
 pub fn error_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -65,7 +66,8 @@ pub fn error_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// An error of a request to a server: its address, and the two deepest causes, since those above them name layers of the client.
+/// Builds the error of a request to a server: its address, and the two deepest causes, since those
+/// above them name layers of the client.
 pub fn unreachable(url: &str, error: kube::Error) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -78,7 +80,7 @@ pub fn unreachable(url: &str, error: kube::Error) -> anyhow::Error {
     anyhow::Error::msg(line)
 }
 
-/// clap's message, with what is similar, and without the usage after it.
+/// Formats clap's message, with similar values, and without the usage after it.
 pub fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();

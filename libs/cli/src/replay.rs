@@ -36,7 +36,7 @@ struct Outcome {
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// The file is no sound record, or the control plane cannot be reached.
+/// The file is not an intact record, or the control plane cannot be reached.
 #[expect(clippy::disallowed_methods, reason = "the pauses are of the machine's time")]
 pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()> {
     let record = Record::open(&flags.record, Limits::default())?;
@@ -141,7 +141,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// The time at which a request is sent; None for at once.
+    /// Returns the time at which a request is sent; None for at once.
     fn due(&mut self, time: Timestamp, now: Instant) -> Option<Instant> {
         let speed = self.speed?;
         let (first, began) = *self.began.get_or_insert((time, now));

@@ -182,7 +182,7 @@ async fn run_beside(
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     let outcome = run_command(&control_plane, kubeconfig, command, umask, &mut signals).await;
     let problems = match &outcome {
-        // Whoever stops a command by a signal does not wait for a report.
+        // A user who stops a command by a signal does not wait for a report.
         Ok((status, Ended::ByItself)) if !status.success() => tokio::select! {
             problems = control_plane.problems() => problems.unwrap_or_else(|error| {
                 tracing::warn!(%error, "the problems of the control plane are not known");
@@ -255,7 +255,8 @@ impl Drop for OwnFile {
     }
 }
 
-/// The exit code of the command; 128 and the signal's number if a signal ended it, as in a shell.
+/// Returns the exit code of the command; 128 and the signal's number if a signal ended it, as in a
+/// shell.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);

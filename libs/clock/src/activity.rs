@@ -64,7 +64,7 @@ impl Activity {
         Work(Some((self.0.clone(), kind)))
     }
 
-    /// Has the end of work be notified until the result is dropped.
+    /// Enables notifications of the end of work until the result is dropped.
     pub fn observe(&self) -> Observation {
         self.0.observers.fetch_add(1, Ordering::SeqCst);
         Observation(self.0.clone())
@@ -72,37 +72,39 @@ impl Activity {
 
     /// Returns `true` if no work is in progress and no key waits for a turn.
     pub fn is_idle(&self) -> bool {
-        // What has begun is read last: it is never less than what has ended, so that both were equal at all moments between.
+        // The number of begun works is read last: it is never less than that of ended ones, so that
+        // both were equal at all moments between.
         let [own, requests] = self.0.counts.each_ref().map(|count| count.ended.load(Ordering::SeqCst));
         !self.0.turns.are_wanted()
             && self.0.count(Kind::Own).begun.load(Ordering::SeqCst) == own
             && self.0.count(Kind::Request).begun.load(Ordering::SeqCst) == requests
     }
 
-    /// The amount of work that has begun so far, if none is under way but for clients; turns may be waited for. As long as it is the
-    /// same, none has begun.
+    /// Returns the amount of work that has begun so far, if no work is in progress except for
+    /// clients; turns may be pending. While it is unchanged, no work has begun.
     pub fn quiet(&self) -> Option<u64> {
         let count = self.0.count(Kind::Own);
         count.is_idle().then(|| count.begun.load(Ordering::SeqCst))
     }
 
-    /// The amount of work that has begun so far. As long as it is the same, none has begun.
+    /// Returns the amount of work that has begun so far. While it is unchanged, no work has begun.
     pub fn begun(&self) -> u64 {
         self.0.counts.iter().map(|count| count.begun.load(Ordering::SeqCst)).sum()
     }
 
-    /// A number that changes whenever work for a client begins or ends.
+    /// Returns a number that changes whenever work for a client begins or ends.
     pub fn requests(&self) -> u64 {
         let Count { begun, ended } = self.0.count(Kind::Request);
         begun.load(Ordering::SeqCst).wrapping_add(ended.load(Ordering::SeqCst))
     }
 
-    /// Is notified each time that the last work of a kind has ended, as long as there is an [`Observation`].
+    /// Waits for a notification that the last work of a kind has ended. Requires an
+    /// [`Observation`].
     pub fn idle(&self) -> Notified<'_> {
         self.0.idle.notified()
     }
 
-    /// The turns in which keys are worked on where the clock is manual.
+    /// Returns the turns in which keys are processed if the clock is manual.
     pub(crate) fn turns(&self) -> &Turns {
         &self.0.turns
     }
@@ -127,7 +129,7 @@ impl Count {
 }
 
 impl Work {
-    /// Work that does not count.
+    /// Creates work that does not count.
     pub(crate) fn uncounted() -> Work {
         Work(None)
     }

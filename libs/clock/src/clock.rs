@@ -64,20 +64,22 @@ impl Clock {
         Clock(Arc::new(Inner { time, timers: Timers::default(), activity: Activity::default() }))
     }
 
-    /// The clock of the machine, with a registry of its own.
+    /// Creates a clock with the machine's time and a registry of its own.
     pub fn system() -> Clock {
         Clock::new(Time::System(Instant::now()))
     }
 
-    /// A clock that stands still until the mock advances it. Timers of all classes wait for it.
+    /// Creates a clock that stands still until the mock advances it. Timers of all classes wait for
+    /// it.
     pub fn mock(start: Timestamp) -> (Clock, MockClock) {
         let clock = Clock::advanced(start, true);
         (clock.clone(), MockClock(clock))
     }
 
-    /// A clock that stands still until it is advanced, for a whole control plane: timers of [`Class::Pacing`] fire at once.
+    /// Creates a clock that stands still until it is advanced, for a whole control plane: timers of
+    /// [`Class::Pacing`] fire at once.
     ///
-    /// - `start`: the time that it shows at first; None for the machine's
+    /// - `start`: the initial time; None for the machine's
     pub fn manual(start: Option<Timestamp>) -> (Clock, ManualClock) {
         let clock = Clock::advanced(start.unwrap_or_else(Timestamp::now), false);
         (clock.clone(), ManualClock(clock))
@@ -89,7 +91,7 @@ impl Clock {
         Clock::new(Time::Advanced(Advanced { start, position, has_pace, holds, released, changed }))
     }
 
-    /// The current time.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match &self.0.time {
             Time::System(_) => Timestamp::now(),
@@ -97,8 +99,8 @@ impl Clock {
         }
     }
 
-    /// The time since an arbitrary moment. It never goes back, and does not follow when the machine's clock is set; that of a mock
-    /// does.
+    /// Returns the time since an arbitrary moment. It never decreases, and does not follow when the
+    /// machine's clock is set; that of a mock does.
     pub fn monotonic(&self) -> Duration {
         match &self.0.time {
             Time::System(started) => started.elapsed(),
@@ -106,22 +108,23 @@ impl Clock {
         }
     }
 
-    /// The time `delay` from now.
+    /// Returns the time `delay` from now.
     pub fn after(&self, delay: Duration) -> Timestamp {
         later(self.now(), delay)
     }
 
-    /// The pending timers.
+    /// Returns the pending timers.
     pub fn timers(&self) -> &Timers {
         &self.0.timers
     }
 
-    /// The work under way.
+    /// Returns the work in progress.
     pub fn activity(&self) -> &Activity {
         &self.0.activity
     }
 
-    /// The turns in which keys are worked on; None where the clock is not manual: there they are worked on as soon as possible.
+    /// Returns the turns in which keys are processed; None if the clock is not manual: then they
+    /// are processed as soon as possible.
     pub fn turns(&self) -> Option<&Turns> {
         match &self.0.time {
             Time::Advanced(advanced) if !advanced.has_pace => Some(self.0.activity.turns()),
@@ -187,7 +190,9 @@ impl Clock {
         self.wait(None, at, None)
     }
 
-    /// - `delay`: the time left until `at`, where it is known
+    /// Creates a wait.
+    ///
+    /// - `delay`: the time left until `at`, if it is known
     fn wait(&self, timer: Option<&'static Timer>, at: Timestamp, delay: Option<Duration>) -> Wait {
         // A pause of the implementation is a part of the work that it is made in.
         let begun = timer.and_then(|timer| match timer.class {
@@ -240,13 +245,13 @@ impl Advanced {
     }
 }
 
-/// The time `delay` after another, or the last one that there is.
+/// Returns the time `delay` after another, or the maximum.
 fn later(time: Timestamp, delay: Duration) -> Timestamp {
     let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
     time.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
-/// The time from one moment to another; zero if that is earlier.
+/// Returns the time from one moment to another; zero if that is earlier.
 fn saturating_duration(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
@@ -276,7 +281,7 @@ impl MockClock {
         if let Time::Advanced(advanced) = &self.0.0.time {
             advanced.change(to);
         }
-        // What another change makes due by now is due as well.
+        // Timers that a concurrent change made due fire as well.
         self.0.fire(|_| true);
     }
 }
@@ -299,7 +304,7 @@ impl Drop for Hold<'_> {
 pub struct ManualClock(Clock);
 
 impl ManualClock {
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &Clock {
         &self.0
     }
@@ -321,12 +326,12 @@ impl ManualClock {
         self.0.fire(|_| true)
     }
 
-    /// The same for heartbeats alone.
+    /// Fires the due heartbeats alone.
     pub fn fire_heartbeats(&self) -> Vec<&'static Timer> {
         self.0.fire(|class| class == Class::Heartbeat)
     }
 
-    /// Has sources hold back what is due until the result is dropped, and fired after that.
+    /// Makes sources hold back due timers until the result is dropped; they fire after that.
     pub fn hold(&self) -> Hold<'_> {
         self.advanced().into_iter().for_each(|advanced| advanced.holds.store(true, Ordering::SeqCst));
         Hold(self)

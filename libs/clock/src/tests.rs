@@ -27,7 +27,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
 }
 
-/// The pending timers: the second at which each is due, its name and its key.
+/// Returns the pending timers: the second at which each is due, its name and its key.
 fn pending(clock: &Clock) -> Vec<(i64, &'static str, String)> {
     let pending = clock.timers().pending().into_iter();
     pending.map(|pending| (pending.due.as_second(), pending.timer.name, pending.key)).collect()
@@ -165,7 +165,7 @@ async fn pauses_are_work() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_end_of_all_work_is_notified() {
+async fn the_end_of_all_work_notifies_waiters() {
     let activity = Activity::default();
     let _observation = activity.observe();
     let (first, second) = (activity.begin(), activity.begin());

@@ -22,7 +22,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The name.
+    /// Returns the name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Class::Semantic => "semantic",
@@ -53,37 +53,37 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer of [`Class::Semantic`].
+    /// Creates a timer of [`Class::Semantic`].
     pub const fn semantic(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Semantic, about }
     }
 
-    /// A timer of [`Class::Pacing`].
+    /// Creates a timer of [`Class::Pacing`].
     pub const fn pacing(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Pacing, about }
     }
 
-    /// A timer of [`Class::Watchdog`].
+    /// Creates a timer of [`Class::Watchdog`].
     pub const fn watchdog(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Watchdog, about }
     }
 
-    /// A timer of [`Class::Upkeep`].
+    /// Creates a timer of [`Class::Upkeep`].
     pub const fn upkeep(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Upkeep, about }
     }
 
-    /// A timer of [`Class::Heartbeat`].
+    /// Creates a timer of [`Class::Heartbeat`].
     pub const fn heartbeat(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Heartbeat, about }
     }
 
-    /// A timer of [`Class::Periodic`].
+    /// Creates a timer of [`Class::Periodic`].
     pub const fn periodic(name: &'static str, about: &'static str) -> Timer {
         Timer { name, class: Class::Periodic, about }
     }
 
-    /// A wait of this timer.
+    /// Returns a delay of this timer.
     pub const fn after(&'static self, delay: Duration) -> Delay {
         Delay { delay, timer: self }
     }

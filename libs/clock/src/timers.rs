@@ -33,22 +33,22 @@ pub struct UnderWay {
 
 /// A collection that keeps timers of its own, such as a queue of delayed keys.
 pub trait Source: Send + Sync {
-    /// The first pending timers, at most `limit`, the next one first.
+    /// Returns the first pending timers, at most `limit`, the next one first.
     fn pending(&self, limit: usize) -> Vec<Pending>;
 
-    /// The time of the first pending timer of a class that is included.
+    /// Returns the time of the first pending timer of a class that is included.
     fn first_due(&self, is_included: &dyn Fn(Class) -> bool) -> Option<Timestamp> {
         let pending = self.pending(usize::MAX).into_iter();
         pending.filter(|pending| is_included(pending.timer.class)).map(|pending| pending.due).min()
     }
 
-    /// The pending timers that are due by a time.
+    /// Returns the pending timers that are due by a time.
     fn due(&self, by: Timestamp) -> Vec<&'static Timer> {
         let pending = self.pending(usize::MAX).into_iter();
         pending.take_while(|pending| pending.due <= by).map(|pending| pending.timer).collect()
     }
 
-    /// The work under way, at most `limit` pieces of it.
+    /// Returns the work in progress, at most `limit` pieces of it.
     fn under_way(&self, _limit: usize) -> Vec<UnderWay> {
         Vec::new()
     }
@@ -81,12 +81,13 @@ struct Entry {
 }
 
 impl Timers {
-    /// A snapshot of all pending timers, the next one first.
+    /// Returns a snapshot of all pending timers, the next one first.
     pub fn pending(&self) -> Vec<Pending> {
         self.next(usize::MAX)
     }
 
-    /// The next timers, at most `limit`. The cost does not depend on how many are pending after them.
+    /// Returns the next timers, at most `limit`. The cost does not depend on how many are pending
+    /// after them.
     pub fn next(&self, limit: usize) -> Vec<Pending> {
         let mut pending = self.waiting(limit);
         pending.extend(self.sources().iter().flat_map(|source| source.pending(limit)));
@@ -95,7 +96,8 @@ impl Timers {
         pending
     }
 
-    /// The work under way of all sources, at most `limit` pieces of it; and the pauses, which are a part of work.
+    /// Returns the work in progress of all sources, at most `limit` pieces of it, and the pauses,
+    /// which are a part of work.
     pub fn under_way(&self, limit: usize) -> Vec<UnderWay> {
         let waiting = self.waiting(usize::MAX).into_iter();
         let pauses = waiting.filter(|pending| pending.timer.class == Class::Pacing);
@@ -111,7 +113,7 @@ impl Timers {
         self.sources.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The time of the first pending timer of a class that is included.
+    /// Returns the time of the first pending timer of a class that is included.
     pub fn first_due(&self, is_included: impl Fn(Class) -> bool) -> Option<Timestamp> {
         let first_wait = {
             let waits = self.waits.lock();
@@ -121,7 +123,7 @@ impl Timers {
         self.sources().iter().filter_map(|source| source.first_due(&is_included)).chain(first_wait).min()
     }
 
-    /// The pending timers of all sources that are due by a time.
+    /// Returns the pending timers of all sources that are due by a time.
     pub fn due_of_sources(&self, by: Timestamp) -> Vec<&'static Timer> {
         self.sources().iter().flat_map(|source| source.due(by)).collect()
     }
@@ -165,7 +167,8 @@ impl Timers {
         }
     }
 
-    /// Has an entry wake a task. If it was taken out, because it is due, returns the work that has begun.
+    /// Registers the task that an entry wakes. If the entry was removed because it is due, returns
+    /// the work that has begun.
     pub(crate) fn wake(&self, place: Place, waker: &Waker) -> Poll<Option<Work>> {
         let mut waits = self.waits.lock();
         let Some(entry) = waits.by_due.get_mut(&place) else {
@@ -181,7 +184,7 @@ impl Timers {
         Poll::Pending
     }
 
-    /// Takes out an entry, which may be gone.
+    /// Removes an entry, which may have been removed already.
     pub(crate) fn remove(&self, place: Place) {
         let mut waits = self.waits.lock();
         let removed = (waits.by_due.remove(&place), waits.fired.remove(&place));
@@ -190,13 +193,13 @@ impl Timers {
         drop(removed);
     }
 
-    /// The time of the first entry.
+    /// Returns the time of the first entry.
     pub(crate) fn first_wait(&self) -> Option<Timestamp> {
         self.waits.lock().by_due.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes out the entries that are due and of a class that is included, begins their work, and wakes their tasks. Returns their
-    /// timers. The wait of a [`Source`] counts as semantic.
+    /// Removes the entries that are due and of a class that is included, begins their work, and
+    /// wakes their tasks. Returns their timers. The wait of a [`Source`] counts as semantic.
     pub(crate) fn fire(
         &self,
         now: Timestamp,

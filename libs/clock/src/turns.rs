@@ -46,7 +46,7 @@ pub struct TurnOrder {
 
 /// A queue that wants a turn for one of its keys.
 pub trait TakeTurn: Send + Sync {
-    /// Works on the first key, if there is still one.
+    /// Processes the first key, if there still is one.
     ///
     /// - `place`: the place that it had
     /// - `work`: the work of the turn
@@ -54,7 +54,7 @@ pub trait TakeTurn: Send + Sync {
 }
 
 impl Turns {
-    /// The number of turns so far.
+    /// Returns the number of turns so far.
     pub fn round(&self) -> u64 {
         self.waiting.lock().round
     }
@@ -81,7 +81,7 @@ impl Turns {
         self.wanted.load(Ordering::SeqCst) > 0
     }
 
-    /// Is notified when somebody takes a place.
+    /// Waits for a notification that a place was taken.
     pub fn taken(&self) -> Notified<'_> {
         self.taken.notified()
     }

@@ -99,40 +99,40 @@ impl ControlPlane {
         })
     }
 
-    /// The revision of the store that it began with: for a fork that of its parent.
+    /// Returns the revision of the store at the start; a fork's is a revision of its parent.
     pub fn began_at(&self) -> u64 {
         self.running.began_at.0
     }
 
-    /// A kubeconfig of the server, without the credentials of a user.
+    /// Returns a kubeconfig of the server, without the credentials of a user.
     pub(crate) fn kubeconfig_of_server(&self) -> String {
         let ca_pem = self.running.certificates.ca_pem();
         coracle_kubeconfig::document_without_user(&self.name, &self.url(), ca_pem)
     }
 
-    /// The objects.
+    /// Returns the store of the objects.
     pub(crate) fn store(&self) -> Store<ObjectIndex> {
         self.running.store.clone()
     }
 
-    /// The API, for whoever passes requests on to it.
+    /// Returns the API, for embedders that pass requests on to it.
     pub(crate) fn api(&self) -> Api {
         self.running.api.clone()
     }
 
-    /// The URL of the server, such as `https://127.0.0.1:6443`.
+    /// Returns the URL of the server, such as `https://127.0.0.1:6443`.
     pub fn url(&self) -> String {
         server_url(self.running.address)
     }
 
-    /// A link to the live page that works once, within an hour. None without the endpoints for tests, or if the operating
-    /// system provides no random bytes.
+    /// Returns a link to the live page that works once, within an hour; None without the endpoints
+    /// for tests, or if the operating system provides no random bytes.
     pub fn page_link(&self) -> Option<String> {
         let token = self.running.sessions.as_ref()?.issue_link().ok()?;
         Some(format!("{}{LOGIN_PATH}?token={token}", self.url()))
     }
 
-    /// A kubeconfig for the user `coracle-admin`, with the certificates inline.
+    /// Returns a kubeconfig for the user `coracle-admin`, with the certificates inline.
     pub fn kubeconfig(&self) -> String {
         self.with_access(|access| coracle_kubeconfig::document(&self.name, access))
     }
@@ -184,7 +184,8 @@ impl ControlPlane {
         })
     }
 
-    /// A client with the rights of the kubeconfig's user. It calls the server in this process, without a socket.
+    /// Returns a client with the rights of the kubeconfig's user. It calls the server in this
+    /// process, without a socket.
     pub fn client(&self) -> kube::Client {
         let agent = || HeaderValue::from_static(concat!("coracle/", env!("CARGO_PKG_VERSION")));
         client(&self.running.api, certificates::ADMIN, agent)
@@ -198,12 +199,12 @@ impl ControlPlane {
         coracle_problems::collect(self.client()).await
     }
 
-    /// The file in which it is recorded, if it is.
+    /// Returns the file in which the control plane is recorded, if it is.
     pub fn record(&self) -> Option<&Path> {
         self.running.origin.recording.as_ref().map(Recording::path)
     }
 
-    /// The clock of the control plane, and its state of rest.
+    /// Returns the test interface of the control plane: its clock, and whether it has settled.
     pub fn testing(&self) -> &Testing {
         &self.running.testing
     }
@@ -233,7 +234,7 @@ impl ControlPlane {
     }
 }
 
-/// The URL of a listener for clients on this machine.
+/// Returns the URL of a listener for clients on this machine.
 fn server_url(listen: SocketAddr) -> String {
     let reachable = match listen.ip() {
         ip if !ip.is_unspecified() => ip,

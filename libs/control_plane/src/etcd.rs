@@ -15,7 +15,7 @@ use crate::options::Etcd;
 pub(crate) const EVENTS: &str = "events";
 
 impl Etcd {
-    /// The log; nothing is connected yet.
+    /// Builds the log; it does not connect yet.
     pub(crate) fn log(
         &self,
         resources: Arc<SharedResourceTable>,

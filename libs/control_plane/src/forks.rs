@@ -70,7 +70,7 @@ struct Member {
 pub type Place = OwnedSemaphorePermit;
 
 impl Family {
-    /// A family of one, with at most so many forks.
+    /// Creates a family of one control plane, with at most `most` forks.
     pub fn new(most: usize) -> Arc<Family> {
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Arc::new(Family {
@@ -82,12 +82,12 @@ impl Family {
         })
     }
 
-    /// The threads of the forks.
+    /// Returns the threads of the forks.
     pub fn workers(&self) -> &Workers {
         &self.workers
     }
 
-    /// Has a recording finished when the family ends.
+    /// Registers a recording that is finished when the family ends.
     pub fn record(&self, recording: Recording) {
         // One member begins it.
         drop(self.recording.set(recording));
@@ -101,7 +101,7 @@ impl Family {
         self.places.clone().try_acquire_owned().map_err(|_| error::Error::Forks(self.most))
     }
 
-    /// Finds the fork that a path leads to below the address of the member that is no fork.
+    /// Finds the fork that a path leads to below the address of the original control plane.
     pub fn below(self: &Arc<Family>) -> FindBelow {
         let family = self.clone();
         Arc::new(move |path| {
@@ -297,10 +297,10 @@ impl Forks for ForksOf {
     }
 }
 
-/// The options that a client asks for.
+/// Parses the options that a client requests.
 ///
 /// # Errors
-/// 422 for what is no NAMESPACE/NAME or no URL with `https`, and for too many.
+/// 422 for an invalid NAMESPACE/NAME, for a URL without `https`, and for too many of them.
 fn options(request: &ForkRequest) -> Result<ForkOptions> {
     let invalid = |detail: String| Error::plain(422, "Invalid", format!("webhookServiceURLs: {detail}"));
     if request.webhook_service_urls.len() > MOST_URLS {
@@ -321,7 +321,7 @@ fn ended() -> Error {
     )
 }
 
-/// The name of a fork in kubeconfigs.
+/// Returns the name of a fork in kubeconfigs.
 pub fn context(origin: &Name, fork: &str) -> Name {
     format!("{origin}-{fork}").parse().unwrap_or_else(|_| origin.clone())
 }

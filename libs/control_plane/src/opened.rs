@@ -51,7 +51,7 @@ pub enum Moment {
     Time(Timestamp),
 }
 
-/// A text that is no moment.
+/// The error for a text that is neither a revision nor a time.
 #[derive(Debug, thiserror::Error)]
 #[error("it must be a revision, such as 123, or a time, such as 2026-11-27T10:11:12Z")]
 pub struct InvalidMoment;
@@ -135,7 +135,8 @@ impl Lineage {
 /// Reads a record. Blocks.
 ///
 /// # Errors
-/// The file is no sound record, has no such fork, is later than the moment, or has more than fits in memory.
+/// The file is not an intact record, has no such fork, is later than the moment, or has more than
+/// fits in memory.
 pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error> {
     let record = Record::open(path, Limits::default())?;
     let lineage = Lineage::of(fork, &record, path)?;
@@ -205,7 +206,8 @@ fn last_revision(record: &Record, lineage: &Lineage, at: Timestamp) -> Result<u6
 ///
 /// - `base`: the revision of the objects that were there when recording began
 fn history(mut versions: Vec<Version>, base: u64) -> (Vec<log::Entry>, HashMap<Revision, registry::Author>) {
-    // What happened while the first objects were recorded may come before them. Changes of one transaction keep their order.
+    // Changes while the first objects were recorded may precede them. Changes of one transaction
+    // keep their order.
     versions.sort_by_key(|version| (version.revision > base, version.revision));
     let mut created: HashMap<Key, Revision> = HashMap::new();
     let mut authors = HashMap::new();
@@ -240,7 +242,7 @@ fn history(mut versions: Vec<Version>, base: u64) -> (Vec<log::Entry>, HashMap<R
     (entries, authors)
 }
 
-/// The refusal of a request that would have changed a resource.
+/// Returns the error for a request that would have changed a resource.
 ///
 /// - `revision`: the newest revision at that time
 fn refusal(request: Request, revision: u64) -> Option<Refusal> {
@@ -267,7 +269,7 @@ fn refusal(request: Request, revision: u64) -> Option<Refusal> {
     })
 }
 
-/// The verb of a word; `Verb::None` for an unknown one.
+/// Parses a verb; returns `Verb::None` for an unknown one.
 fn verb(word: &str) -> Verb {
     let verbs = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete, Verb::DeleteCollection];
     verbs.into_iter().find(|verb| verb.as_str() == word).unwrap_or(Verb::None)

@@ -71,9 +71,9 @@ impl Recording {
         Ok(Some(Recording { shared: Arc::new(shared), fork: "".into(), clock: clock.clone() }))
     }
 
-    /// The recording of a fork.
+    /// Creates the recording of a fork.
     ///
-    /// - `name`: that of the fork, or empty; in the record it gets one that no other fork has
+    /// - `name`: that of the fork, or empty; the record makes it unique among its forks
     /// - `began_at`: the revision of this control plane that the fork begins with
     pub fn fork(&self, name: &str, began_at: Revision, clock: &Clock) -> Recording {
         let fork = self.shared.unique(name);
@@ -82,7 +82,7 @@ impl Recording {
         Recording { shared: self.shared.clone(), fork, clock: clock.clone() }
     }
 
-    /// Records the events of a store from now on, and the objects that it has if this is no fork.
+    /// Records the events of a store from now on, and its current objects if this is not a fork.
     ///
     /// # Errors
     /// The store is closed, or its log has failed.
@@ -99,12 +99,12 @@ impl Recording {
         Ok(())
     }
 
-    /// An observer of the requests to the server.
+    /// Creates an observer of the requests to the server.
     pub fn requests(&self) -> Arc<dyn ObserveRequests> {
         Arc::new(self.clone())
     }
 
-    /// An observer of the passes of the controllers.
+    /// Creates an observer of the passes of the controllers.
     pub fn passes(&self) -> ObservePasses {
         let recording = self.clone();
         Arc::new(move |pass| {
@@ -123,7 +123,7 @@ impl Recording {
         })
     }
 
-    /// An observer of the steps of a manual clock.
+    /// Creates an observer of the steps of a manual clock.
     pub fn clock_steps(&self) -> impl Fn(Timestamp) + Send + Sync + 'static {
         let (recording, last) = (self.clone(), Mutex::new(self.clock.now()));
         move |to| {
@@ -148,7 +148,7 @@ impl Recording {
         let _ = tokio::task::spawn_blocking(finish).await;
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
@@ -175,7 +175,7 @@ impl Recording {
         }))
     }
 
-    /// The version of an object that was there at the beginning.
+    /// Builds the entry of an object that existed at the beginning.
     fn first_version(&self, object: &Object<ObjectIndex>) -> Entry {
         Entry::Version(Box::new(Version {
             fork: self.fork.clone(),

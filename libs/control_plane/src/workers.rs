@@ -54,7 +54,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // The last one who needs them may be one of them, which cannot wait for itself.
+        // The last owner may run on one of these threads, and a thread cannot join itself.
         if let Some(runtime) = self.0.get_mut().take() {
             runtime.shutdown_background();
         }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_goes_on_beside_a_runtime_that_is_busy() {
+    async fn work_continues_while_another_runtime_is_busy() {
         let workers = Workers::default();
         let (ask, asked) = oneshot::channel::<()>();
         let (answer, answered) = std::sync::mpsc::channel();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_ends_with_whoever_waits_for_it() {
+    async fn dropping_the_future_cancels_the_work() {
         let workers = Workers::default();
         let (alive, ended) = oneshot::channel::<()>();
         let mut work = Box::pin(workers.run(async move {

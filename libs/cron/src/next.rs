@@ -9,8 +9,8 @@ use crate::{Fields, Schedule, Times};
 const YEARS: i16 = 5;
 
 impl Schedule {
-    /// The first time after `after`; None if there is none within five years. Times that a change of the clocks skips do not exist;
-    /// those that it repeats exist twice.
+    /// Returns the first time after `after`; None if there is none within five years. Times that a
+    /// change of the clocks skips do not exist; those that it repeats exist twice.
     ///
     /// - `zone`: the time zone of the fields, unless the schedule has one of its own
     pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
@@ -46,7 +46,8 @@ impl Fields {
         None
     }
 
-    /// If both days are restricted, one that matches is enough.
+    /// Returns `true` if the day matches. If both day fields are restricted, one that matches is
+    /// enough.
     fn matches_day(&self, time: &Zoned) -> bool {
         let of_month = self.day_of_month.contains(time.day());
         let of_week = self.day_of_week.contains(time.weekday().to_sunday_zero_offset());

@@ -31,7 +31,8 @@ pub fn time_zone(name: &str) -> Result<TimeZone, String> {
     }
 }
 
-/// Parts a schedule from the time zone that may precede it; stored CronJobs of old have one.
+/// Splits a schedule into the time zone that may precede it, as in old stored CronJobs, and the
+/// rest.
 pub(crate) fn strip_zone(schedule: &str) -> Result<(Option<TimeZone>, &str), String> {
     let Some(rest) = schedule.strip_prefix("TZ=").or_else(|| schedule.strip_prefix("CRON_TZ=")) else {
         return Ok((None, schedule));

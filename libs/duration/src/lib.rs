@@ -123,7 +123,8 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// The nanoseconds of a fraction of a unit. Digits that do not fit into 63 bits do not count.
+/// Returns the nanoseconds of a fraction of a unit. Digits that do not fit into 63 bits are
+/// ignored.
 fn part(fraction: &str, unit: u64) -> u64 {
     let (mut number, mut scale) = (0_u64, 1.0_f64);
     for digit in fraction.bytes() {
@@ -135,7 +136,7 @@ fn part(fraction: &str, unit: u64) -> u64 {
     (number as f64 * (unit as f64 / scale)) as u64
 }
 
-/// The text in quotes, as Go's package `time` writes it: bytes that are not printable ASCII in hexadecimal.
+/// Quotes the text as Go's package `time` does: bytes that are not printable ASCII in hexadecimal.
 fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for byte in text.bytes() {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The results of Go 1.26.
+/// Compares with the results of Go 1.26.
 #[test]
 fn durations_are_those_of_go() {
     for (text, nanos) in [

@@ -7,12 +7,12 @@ pub const STATUS_UNKNOWN: &str = "NodeStatusUnknown";
 /// The reason of a condition that was never reported.
 pub const STATUS_NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
-/// The status of the condition Ready: `True`, `False` or `Unknown`.
+/// Returns the status of the condition Ready: `True`, `False` or `Unknown`.
 pub fn ready_status(node: &Node) -> Option<&str> {
     condition(node, "Ready").map(|ready| ready.status.as_str())
 }
 
-/// The condition of a type.
+/// Returns the condition of a type.
 pub fn condition<'a>(node: &'a Node, r#type: &str) -> Option<&'a NodeCondition> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == r#type)

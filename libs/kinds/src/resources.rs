@@ -9,13 +9,13 @@ use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-/// A resource list of the API. The API server admits no quantity that cannot be parsed.
+/// Parses a resource list of the API. The API server admits no quantity that cannot be parsed.
 pub fn resource_list(quantities: Option<&BTreeMap<String, Text>>) -> ResourceList {
     let quantities = quantities.into_iter().flatten();
     quantities.filter_map(|(name, quantity)| Some((name.clone(), quantity.0.parse().ok()?))).collect()
 }
 
-/// The amount of a resource; zero if the list does not name it.
+/// Returns the amount of a resource; zero if the list does not name it.
 pub fn amount(list: &ResourceList, name: &str) -> Quantity {
     list.get(name).copied().unwrap_or(Quantity::from_int(0))
 }
@@ -25,7 +25,7 @@ pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// The requests of a pod with its overhead: what has to be free on its node.
+/// Returns the requests of a pod with its overhead: the amounts that have to be free on its node.
 pub fn requests(spec: &PodSpec) -> ResourceList {
     let own = |container: &Container| {
         resource_list(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))

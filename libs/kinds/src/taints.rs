@@ -16,12 +16,12 @@ pub const NO_SCHEDULE: &str = "NoSchedule";
 /// The effect that evicts pods too.
 pub const NO_EXECUTE: &str = "NoExecute";
 
-/// The taints of a node.
+/// Returns the taints of a node.
 pub fn taints(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-/// The taints of a node that evict pods.
+/// Iterates over the taints of a node that evict pods.
 pub fn no_execute_taints(node: &Node) -> impl Iterator<Item = &Taint> {
     taints(node).iter().filter(|taint| taint.effect == NO_EXECUTE)
 }
@@ -62,7 +62,8 @@ pub enum Tolerated {
     Forever,
 }
 
-/// For how long tolerations tolerate taints together. Of the tolerations for one taint the first counts.
+/// Returns the duration for which tolerations tolerate taints together. Of the tolerations for one
+/// taint the first counts.
 ///
 /// Source: kube-controller-manager's `GetMatchingTolerations` and `getMinTolerationTime`.
 pub fn tolerated_for<'a>(taints: impl Iterator<Item = &'a Taint>, tolerations: &[Toleration]) -> Tolerated {

@@ -13,7 +13,8 @@ const LISTS: [&str; 3] = ["clusters", "contexts", "users"];
 /// The name of the extension that marks the clusters of this program.
 const MARK: &str = "coracle.dev";
 
-/// A kubeconfig of one cluster, with all data inline, so that copies of it work anywhere on this machine.
+/// Builds a kubeconfig of one cluster, with all data inline, so that copies of it work anywhere on
+/// this machine.
 pub fn document(name: &Name, access: &Access) -> String {
     let entries = Entries::new(name, access);
     text(&json!({
@@ -22,7 +23,7 @@ pub fn document(name: &Name, access: &Access) -> String {
     }))
 }
 
-/// A kubeconfig of a server alone, to which the credentials of a user belong.
+/// Builds a kubeconfig of a server alone, to be combined with the credentials of a user.
 pub fn document_without_user(name: &Name, server: &str, ca_pem: &str) -> String {
     let cluster = json!({"server": server, "certificate-authority-data": STANDARD.encode(ca_pem)});
     let name = name.as_str();
@@ -33,7 +34,7 @@ pub fn document_without_user(name: &Name, server: &str, ca_pem: &str) -> String 
     }))
 }
 
-/// The text of a document.
+/// Formats a document.
 pub fn text(document: &Value) -> String {
     String::from_utf8_lossy(&yaml::from_json(document)).into_owned()
 }
@@ -73,7 +74,8 @@ pub(crate) struct Merged {
 /// program wrote them, except that the context keeps what a user added to it, such as a namespace.
 ///
 /// # Errors
-/// The fault of a document that is no kubeconfig, or has entries of that name that another program wrote.
+/// The error for a document that is not a kubeconfig, or has entries of that name by another
+/// program.
 pub(crate) fn merged(document: Value, name: &Name, access: &Access) -> Result<Merged, String> {
     let mut root = match document {
         Value::Null => Map::new(),
@@ -150,10 +152,10 @@ pub(crate) fn removed(document: Value, name: &Name) -> Result<Option<Value>, Str
     Ok(Some(Value::Object(root)))
 }
 
-/// The entry of a name in a list. A list that is missing is created.
+/// Finds the entry of a name in a list. Creates the list if it is missing.
 ///
 /// # Errors
-/// It is no list of maps, or has several of the name.
+/// The value is not a list of maps, or several entries have the name.
 fn find<'a>(
     root: &'a mut Map<String, Value>,
     list: &str,

@@ -150,12 +150,12 @@ pub fn check(path: &Path, name: &Name) -> Result<(), Error> {
 pub fn check_absent(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(_) => Err(Error::Exists { path: path.to_owned() }),
-        // Whatever else is wrong with it is found when it is written.
+        // The write reports all other errors.
         Err(_) => Ok(()),
     }
 }
 
-/// The document of a file and the file's attributes; null and None if there is no file.
+/// Reads the document of a file and the file's attributes; null and None if there is no file.
 fn existing(path: &Path, target: &Path) -> Result<(Value, Option<Metadata>), Error> {
     let refuse = refusal(path);
     let (document, metadata) = match read(target).map_err(io_error(path))? {
@@ -168,7 +168,7 @@ fn existing(path: &Path, target: &Path) -> Result<(Value, Option<Metadata>), Err
     Ok((document, Some(metadata)))
 }
 
-/// The error of a document that is not changed.
+/// Returns the error for a document that is not changed.
 fn refusal(path: &Path) -> impl Fn(String) -> Error {
     |reason| Error::Unmergeable { path: path.to_owned(), reason }
 }
@@ -201,7 +201,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     |source| Error::Io { path, source }
 }
 
-/// The file that a chain of links ends in, whether it exists or not.
+/// Returns the file that a chain of links ends in, whether it exists or not.
 fn target(path: &Path) -> io::Result<PathBuf> {
     // The kernel refuses links that others have left in a shared directory; the steps below would not.
     match fs::metadata(path) {
@@ -212,7 +212,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
             Ok(next) => path = path.parent().unwrap_or(Path::new("")).join(next),
-            // It is no link, or there is none.
+            // It is not a link, or does not exist.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
                 return Ok(path);
             }
@@ -222,7 +222,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many links"))
 }
 
-/// The content and the attributes of a file, if there is one.
+/// Reads the content and the attributes of a file, if there is one.
 fn read(path: &Path) -> io::Result<Option<(Vec<u8>, Metadata)>> {
     let file = match open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -312,7 +312,7 @@ fn is_left(lock: &Path) -> bool {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Whoever comes next names a file that is left.
+        // The next process reports a leftover file.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -435,7 +435,7 @@ users:
     }
 
     #[test]
-    fn the_lock_of_kubectl_is_honoured() {
+    fn the_lock_of_kubectl_is_honored() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("config");
         fs::write(&file, PROD).unwrap();
@@ -478,7 +478,7 @@ users:
         assert!(!remove(&file, &name()).unwrap(), "never merged");
         assert_eq!(fs::read_to_string(&file).unwrap(), PROD, "comments and style");
         merge(&file, &name(), &ACCESS).unwrap();
-        // The lock is honoured, under both names.
+        // The lock is honored, under both names.
         for lock in ["link.lock", "theirs/config.lock"] {
             fs::write(path(lock), "").unwrap();
             let before = fs::read(&file).unwrap();

@@ -10,13 +10,13 @@ const MAX_LENGTH: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name(String);
 
-/// The error of a text that is no [`Name`].
+/// The error for an invalid [`Name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name has 1 to {MAX_LENGTH} lower-case letters, digits, `.` and `-`")]
 pub struct InvalidName;
 
 impl Name {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -17,17 +17,17 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// From a namespace, which is empty for objects of the cluster, and a name.
+    /// Creates a name from a namespace, which is empty for cluster-scoped objects, and a name.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> NamespacedName {
         NamespacedName { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Of an object.
+    /// Returns the name of an object.
     pub fn of(object: &impl Resource) -> NamespacedName {
         NamespacedName::of_meta(object.meta())
     }
 
-    /// Of an object with this metadata.
+    /// Returns the name of an object with this metadata.
     pub fn of_meta(meta: &ObjectMeta) -> NamespacedName {
         NamespacedName::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }
@@ -42,7 +42,7 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// The value of an annotation.
+/// Returns the value of an annotation.
 pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(name).map(String::as_str)
 }
@@ -84,7 +84,8 @@ pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|f| f == finalizer)
 }
 
-/// The owner reference by which `owner` controls an object; without a uid if the owner does not exist yet.
+/// Builds the owner reference by which `owner` controls an object; without a uid if the owner does
+/// not exist yet.
 pub fn controller_ref<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReference {
     OwnerReference {
         api_version: O::api_version(&()).into_owned(),
@@ -96,7 +97,7 @@ pub fn controller_ref<O: Resource<DynamicType = ()>>(owner: &O) -> OwnerReferenc
     }
 }
 
-/// The reference to the controller of an object.
+/// Returns the reference to the controller of an object.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }

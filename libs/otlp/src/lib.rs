@@ -44,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(300);
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// The endpoint of a collector is no address.
+/// The error for an invalid endpoint of a collector.
 #[derive(Debug, thiserror::Error)]
 #[error("{endpoint:?} is no address of a collector: {cause}")]
 pub struct EndpointError {

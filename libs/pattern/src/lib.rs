@@ -28,7 +28,7 @@ pub struct Pattern {
     compiled: OnceLock<Option<Regex>>,
 }
 
-/// The reason that a text is no pattern, in the words of Go.
+/// The error for an invalid pattern, with Go's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// Perl's syntax that has no meaning here, as look-ahead.
@@ -61,13 +61,13 @@ pub enum PatternError {
     /// The compiled expression has no place.
     #[error("error parsing regexp: expression too large")]
     TooLarge,
-    /// Whatever else is wrong.
+    /// Any other error.
     #[error("error parsing regexp: invalid expression: `{0}`")]
     Other(String),
 }
 
 impl Pattern {
-    /// A pattern that is compiled when it is needed. What cannot be compiled matches everything.
+    /// Creates a pattern that is compiled at its first use. An invalid pattern matches everything.
     pub fn new(text: &str) -> Pattern {
         Pattern { text: text.to_owned(), compiled: OnceLock::new() }
     }
@@ -208,7 +208,7 @@ impl<'t> Translation<'t> {
         Ok(())
     }
 
-    /// `{n}`, `{n,}` or `{n,m}`; anything else is text.
+    /// Parses `{n}`, `{n,}` or `{n,m}`; anything else is text.
     fn counted(&mut self) -> Result<(), PatternError> {
         let counts = self.rest.split_once('}').and_then(|(inside, after)| {
             let (least, most) = inside.split_once(',').unwrap_or((inside, inside));
@@ -238,7 +238,7 @@ impl<'t> Translation<'t> {
         Ok(())
     }
 
-    /// The `?` after a repetition. Another repetition of it is none.
+    /// Parses the `?` after a repetition. A further repetition operator is an error.
     fn lazy(&mut self) {
         if let Some(rest) = self.rest.strip_prefix('?') {
             self.rest = rest;
@@ -367,7 +367,8 @@ impl<'t> Translation<'t> {
         Ok(())
     }
 
-    /// A character of a class, or a range that begins with it. After a range a hyphen is a character.
+    /// Parses a character of a class, or a range that begins with it. After a range a hyphen is a
+    /// character.
     fn range(&mut self, first: char) -> Result<(), PatternError> {
         self.class_character(first);
         let mut after = self.rest.chars();

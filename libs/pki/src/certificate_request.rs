@@ -33,7 +33,7 @@ impl CertificateRequest {
     /// skipped.
     ///
     /// # Errors
-    /// The first block is no request, or it is malformed.
+    /// The first block is not a request, or it is malformed.
     pub fn parse(document: &[u8]) -> Result<CertificateRequest, Error> {
         match pem::decode(document) {
             Some((block, _)) if block.label == LABEL => CertificateRequest::from_der(block.contents),
@@ -62,7 +62,7 @@ impl CertificateRequest {
     }
 }
 
-/// The alternative names among the extensions that are asked for, none of which may be there twice.
+/// Returns the requested alternative names among the extensions. A duplicate extension is an error.
 ///
 /// Source: `parseCSRExtensions` of Go's `crypto/x509`.
 fn alternative_names(request: &X509CertificationRequest<'_>) -> Result<AlternativeNames, Error> {

@@ -3,7 +3,7 @@
 /// The reason why a document cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The first PEM block is no certificate signing request, or there is none.
+    /// The first PEM block is not a certificate signing request, or there is none.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     BlockType,
     /// The DER value has another structure.

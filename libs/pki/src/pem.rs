@@ -115,7 +115,8 @@ fn block(data: &[u8], from: usize, end: usize) -> Attempt<'_> {
     Attempt::Found(Block { label, has_headers, contents }, rest)
 }
 
-/// The line at an offset without its end and the white space before that, and the offset of the next line.
+/// Returns the line at an offset without its end and trailing white space, and the offset of the
+/// next line.
 fn line(data: &[u8], start: usize) -> (&[u8], usize) {
     let rest = &data[start..];
     let (mut text, next) = match memchr::memchr(b'\n', rest) {
@@ -132,7 +133,7 @@ fn line(data: &[u8], start: usize) -> (&[u8], usize) {
 mod tests {
     use super::*;
 
-    /// The expectations are the output of Go 1.26.
+    /// Compares with the output of Go 1.26.
     #[test]
     fn the_first_block_is_that_of_go() {
         let all = |text: &str| {

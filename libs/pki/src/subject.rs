@@ -37,28 +37,28 @@ impl Subject {
         Ok(Subject { attributes: attributes.collect::<Result<_, Error>>()? })
     }
 
-    /// The values of an attribute; None for those that are no text.
+    /// Iterates over the values of an attribute; None for those that are not texts.
     pub fn values<'a>(&'a self, id: &'a [u64]) -> impl Iterator<Item = Option<&'a str>> {
         self.attributes.iter().filter(move |(own, _)| own == id).map(|(_, value)| value.as_deref())
     }
 
-    /// The texts of an attribute.
+    /// Iterates over the texts of an attribute.
     pub fn texts<'a>(&'a self, id: &'a [u64]) -> impl Iterator<Item = &'a str> {
         self.values(id).flatten()
     }
 
-    /// The common name, the last one of several; empty without one.
+    /// Returns the common name, the last one of several; empty without one.
     pub fn common_name(&self) -> &str {
         self.texts(COMMON_NAME).last().unwrap_or("")
     }
 
-    /// The organizations in their order.
+    /// Iterates over the organizations in their order.
     pub fn organizations(&self) -> impl Iterator<Item = &str> {
         self.texts(ORGANIZATION)
     }
 }
 
-/// The text of a value; None for types other than those of texts.
+/// Decodes the text of a value; None for types other than those of texts.
 fn text(value: &Any<'_>) -> Result<Option<String>, Error> {
     let bytes = value.data;
     let ascii = |is_valid: fn(u8) -> bool| match bytes.iter().all(|byte| is_valid(*byte)) {
@@ -78,12 +78,12 @@ fn text(value: &Any<'_>) -> Result<Option<String>, Error> {
     text.map(Some)
 }
 
-/// The characters of a PrintableString, and two more that are common in it.
+/// Returns `true` for the characters of a PrintableString, and for two more that are common in it.
 fn is_printable(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b" '()+,-./:=?*&".contains(&byte)
 }
 
-/// A text of two bytes a character; one zero at the end does not count.
+/// Decodes a text of two bytes a character; one zero at the end does not count.
 fn bmp(bytes: &[u8]) -> Option<String> {
     let bytes = bytes.strip_suffix(&[0, 0]).filter(|_| bytes.len().is_multiple_of(2)).unwrap_or(bytes);
     let pairs = bytes.chunks(2).map(|pair| match pair {

@@ -18,7 +18,7 @@ pub enum QosClass {
 }
 
 impl QosClass {
-    /// The name in a pod's status.
+    /// Returns the name in a pod's status.
     pub fn as_str(self) -> &'static str {
         match self {
             QosClass::Guaranteed => "Guaranteed",
@@ -34,10 +34,10 @@ impl fmt::Display for QosClass {
     }
 }
 
-/// The class of a pod. Only cpu and memory count, and only where they are above zero.
+/// Returns the class of a pod. Only cpu and memory count, and only above zero.
 ///
-/// - `requirements`: requests and limits of each container, init containers included; of the pod alone if it asks for
-///   resources as a whole
+/// - `requirements`: requests and limits of each container, init containers included; only those of
+///   the pod if it has pod-level resources
 pub fn qos_class(requirements: impl IntoIterator<Item = (ResourceList, ResourceList)>) -> QosClass {
     let (mut requests, mut limits) = (ResourceList::new(), ResourceList::new());
     let mut all_limited = true;

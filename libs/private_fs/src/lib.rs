@@ -46,7 +46,7 @@ pub fn temporary_directory(prefix: &str, within: &Path) -> io::Result<TempDir> {
     builder.tempdir_in(within)
 }
 
-/// Options for files, which are private if they are created.
+/// Returns options for files, which are private if they are created.
 pub fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
@@ -54,7 +54,8 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Options for a file that is read and written, and created if it is missing. A symbolic link is not followed.
+/// Returns options for a file that is read and written, and created if it is missing. A symbolic
+/// link is not followed.
 pub fn file_options() -> OpenOptions {
     let mut options = options();
     options.read(true).write(true).create(true).truncate(false);

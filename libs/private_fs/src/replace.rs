@@ -75,7 +75,7 @@ impl Draft {
     }
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

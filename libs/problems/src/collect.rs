@@ -105,11 +105,11 @@ async fn read(client: &Client, resources: Vec<Resource>, findings: &mut Findings
     }
 }
 
-/// Has the server explain the first objects, if it is a Coracle.
+/// Asks the server to explain the first objects, if it is a Coracle.
 async fn explain(client: &Client, findings: &mut Findings) {
     for query in findings.queries() {
         let Ok(explanation) = get(client, &format!("{WHY}?{query}"), JSON).await else { return };
-        // What keeps an object from being deleted comes before what keeps it from being ready.
+        // The reason why an object is not deleted precedes the reason why it is not ready.
         if let Some(sentence) = explanation["answers"][0]["sentence"].as_str() {
             findings.add_explanation(sentence);
         }

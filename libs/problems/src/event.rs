@@ -44,7 +44,7 @@ impl Event {
     }
 }
 
-/// The last time at which it happened, without fractions of a second.
+/// Returns the last time of the event, without fractions of a second.
 fn time(event: &Value) -> &str {
     let times = [
         &event["series"]["lastObservedTime"],

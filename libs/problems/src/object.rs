@@ -27,7 +27,7 @@ const RULES: [(&str, &str, Rule); 13] = [
 /// The containers of a pod that are described.
 const MAX_CONTAINERS: usize = 3;
 
-/// The place of a resource in the report: those with rules come first.
+/// Returns the position of a resource in the report: those with rules come first.
 pub fn rank(resource: &Resource) -> usize {
     RULES
         .iter()
@@ -53,7 +53,7 @@ pub fn problem(resource: &Resource, object: &Value) -> Option<String> {
     terminating(object).or_else(|| rule(object))
 }
 
-/// An object that is being deleted: its finalizers, and the conditions of a namespace.
+/// Describes a terminating object: its finalizers, and the conditions of a namespace.
 fn terminating(object: &Value) -> Option<String> {
     let since = text(&object["metadata"]["deletionTimestamp"])?;
     let mut line = format!("Terminating: deletionTimestamp {since}");
@@ -109,7 +109,7 @@ fn pod(pod: &Value) -> Option<String> {
     Some(join([Some(state), why.as_deref(), Some(&containers.join("; "))]))
 }
 
-/// A container that waits, has failed, or runs without being ready.
+/// Describes a container that waits, has failed, or runs without being ready.
 fn container(status: &Value) -> Option<String> {
     let name = text(&status["name"])?;
     let (state, last) = (&status["state"], &status["lastState"]["terminated"]);
@@ -188,7 +188,7 @@ fn daemon_set(set: &Value) -> Option<String> {
     workload(set, desired, &counts, count(&set["status"]["numberMisscheduled"]) > 0, None)
 }
 
-/// A ReplicaSet or a ReplicationController. What controls it reports for it.
+/// Describes a ReplicaSet or a ReplicationController. Its controller reports for it.
 fn replica_set(set: &Value) -> Option<String> {
     let owners = set["metadata"]["ownerReferences"].as_array();
     if owners.into_iter().flatten().any(|owner| owner["controller"] == true) {
@@ -205,12 +205,13 @@ fn replica_set(set: &Value) -> Option<String> {
     )
 }
 
-/// The number of replicas that is asked for; 1 by default.
+/// Returns the desired number of replicas; 1 by default.
 fn desired(object: &Value) -> i64 {
     object["spec"]["replicas"].as_i64().unwrap_or(1)
 }
 
-/// A workload with fewer replicas than it should have, with others, or with conditions that fail.
+/// Describes a workload with fewer replicas than desired, with outdated or surplus ones, or with
+/// failing conditions.
 fn workload(
     object: &Value,
     desired: i64,
@@ -259,12 +260,13 @@ fn definition(definition: &Value) -> Option<String> {
     )
 }
 
-/// An object without a rule: the conditions that custom resources have by convention.
+/// Describes an object without a rule: by the conditions that custom resources have by convention.
 fn any(object: &Value) -> Option<String> {
     conditions(object, &["Ready", "Available"], &["Stalled", "Degraded", "Failed"])
 }
 
-/// The conditions that are there and not as they should be: those that should be true, and those that should not.
+/// Describes the existing conditions with an unexpected status: wanted ones that are not true, and
+/// unwanted ones that are.
 fn conditions(object: &Value, wanted: &[&str], unwanted: &[&str]) -> Option<String> {
     let failing: Vec<String> = all_conditions(object)
         .filter(|condition| {
@@ -285,14 +287,14 @@ fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     all_conditions(object).find(|condition| condition["type"] == name)
 }
 
-/// A condition with its type and status.
+/// Describes a condition with its type and status.
 fn describe(condition: &Value) -> String {
     let name = text(&condition["type"]).unwrap_or_default();
     let status = text(&condition["status"]).unwrap_or_default();
     join([Some(format!("{name}={status}").as_str()), Some(&describe_cause(condition))])
 }
 
-/// The reason and the message of a condition.
+/// Describes the reason and the message of a condition.
 fn describe_cause(condition: &Value) -> String {
     join([text(&condition["reason"]), text(&condition["message"])])
 }

@@ -44,17 +44,20 @@ impl Problems {
         self.objects.is_empty() && self.events.is_empty() && self.notes.is_empty()
     }
 
-    /// The objects, such as `pod/default/web-0: Pending: Unschedulable: 0/1 nodes are available`.
+    /// Returns the objects, such as `pod/default/web-0: Pending: Unschedulable: 0/1 nodes are
+    /// available`.
     pub fn objects(&self) -> &[String] {
         &self.objects
     }
 
-    /// The explanations of the first objects, if the cluster has a Coracle server: a sentence each.
+    /// Returns the explanations of the first objects, if the cluster has a Coracle server: a
+    /// sentence each.
     pub fn explanations(&self) -> &[String] {
         &self.explanations
     }
 
-    /// The events, warnings first and newest first, such as `10:00:00Z Warning pod/default/web-0: FailedScheduling: ...`.
+    /// Returns the events, warnings first and newest first, such as `10:00:00Z Warning
+    /// pod/default/web-0: FailedScheduling: ...`.
     pub fn events(&self) -> &[String] {
         &self.events
     }
@@ -89,7 +92,7 @@ impl Display for Problems {
     }
 }
 
-/// The query by which an object is explained.
+/// Builds the query that explains an object.
 fn query(resource: &Resource, namespace: &Value, name: &Value) -> String {
     form_urlencoded::Serializer::new(String::new())
         .append_pair("resource", &resource.qualified())
@@ -142,7 +145,7 @@ impl Findings {
         }
     }
 
-    /// The queries by which the first objects of the report are explained.
+    /// Returns the queries that explain the first objects of the report.
     pub fn queries(&self) -> Vec<String> {
         let first = self.resources.values().flat_map(|of_resource| &of_resource.first);
         first.take(MAX_EXPLAINED).map(|finding| finding.query.clone()).collect()

@@ -15,7 +15,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The path of all its objects.
+    /// Returns the path of all objects of the resource.
     pub fn path(&self) -> String {
         let Resource { group, version, plural, .. } = self;
         match group.as_str() {
@@ -24,7 +24,7 @@ impl Resource {
         }
     }
 
-    /// The resource as kubectl accepts it: `pods`, `deployments.apps`.
+    /// Returns the resource as kubectl accepts it: `pods`, `deployments.apps`.
     pub fn qualified(&self) -> String {
         match self.group.as_str() {
             "" => self.plural.clone(),
@@ -33,7 +33,8 @@ impl Resource {
     }
 }
 
-/// Each resource that can be listed, once, in the order of discovery and in the preferred version.
+/// Returns each resource that can be listed, once, in the order of discovery and in the preferred
+/// version.
 pub fn listable(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Vec<Resource> {
     let mut resources: Vec<Resource> = Vec::new();
     for discovered in groups {
@@ -55,7 +56,8 @@ pub fn listable(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Vec<Reso
     resources
 }
 
-/// An object as `kubectl get` names it, with its namespace: `pod/default/web-0`, `deployment.apps/default/web`.
+/// Formats an object as `kubectl get` names it, with its namespace: `pod/default/web-0`,
+/// `deployment.apps/default/web`.
 pub fn object_name(group: &str, kind: &str, namespace: &Value, name: &Value) -> String {
     let mut path = kind.to_lowercase();
     if !group.is_empty() {

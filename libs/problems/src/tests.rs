@@ -14,7 +14,7 @@ fn pods() -> Resource {
     resource("", "pods", "Pod")
 }
 
-/// An object of a name in the namespace `default`, with other members.
+/// Builds an object of a name in the namespace `default`, with other members.
 fn object(name: &str, members: Value) -> Value {
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "uid": name}});
     for (member, value) in members.as_object().expect("members") {
@@ -33,7 +33,7 @@ fn condition(name: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": name, "status": status, "reason": reason, "message": message})
 }
 
-/// The line that is reported of an object.
+/// Returns the line that is reported of an object.
 fn reported(resource: &Resource, object: &Value) -> Option<String> {
     let mut findings = Findings::default();
     findings.add_object(resource, object);

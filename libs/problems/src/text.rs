@@ -5,32 +5,32 @@ use serde_json::Value;
 /// The characters of a line that are kept.
 const MAX_LINE: usize = 300;
 
-/// The text of a value; None if it is absent, empty or no string.
+/// Returns the text of a value; None if it is absent, empty or not a string.
 pub fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
 
-/// A number that counts as zero if it is absent.
+/// Returns a number, which is zero if it is absent.
 pub fn count(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// The texts among the elements of a list.
+/// Returns the texts among the elements of a list.
 pub fn texts(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(text).collect()
 }
 
-/// The parts that are not empty, separated by colons.
+/// Joins the parts that are not empty with colons.
 pub fn join<'a>(parts: impl IntoIterator<Item = Option<&'a str>>) -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
-/// A text as one line of bounded length, without control characters.
+/// Formats a text as one line of bounded length, without control characters.
 pub fn one_line(text: &str) -> String {
     line_of(text, MAX_LINE)
 }
 
-/// The same, of at most so many characters.
+/// Formats a text as one line of at most `most` characters, without control characters.
 pub fn line_of(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");

@@ -50,59 +50,62 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
 impl Quantity {
-    /// A whole number, in the decimal family.
+    /// Converts a whole number to a quantity of the decimal family.
     pub fn from_int(value: i64) -> Quantity {
         Quantity { nanos: i128::from(value) * NANO, format: Format::DecimalSi }
     }
 
-    /// Is it zero?
+    /// Returns `true` if the quantity is zero.
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
     }
 
-    /// Is it below zero?
+    /// Returns `true` if the quantity is below zero.
     pub fn is_negative(&self) -> bool {
         self.nanos < 0
     }
 
-    /// Is it above zero?
+    /// Returns `true` if the quantity is above zero.
     pub fn is_positive(&self) -> bool {
         self.nanos > 0
     }
 
-    /// Is it a whole number?
+    /// Returns `true` if the quantity is a whole number.
     pub fn is_whole(&self) -> bool {
         self.nanos % NANO == 0
     }
 
-    /// The amount, rounded away from zero to a whole number, within the range of an int64.
+    /// Returns the amount, rounded away from zero to a whole number, within the range of an int64.
     pub fn value(&self) -> i64 {
         clamp(div_up(self.nanos, NANO))
     }
 
-    /// The amount in thousandths, rounded away from zero to a whole number, within the range of an int64.
+    /// Returns the amount in thousandths, rounded away from zero to a whole number, within the
+    /// range of an int64.
     pub fn milli_value(&self) -> i64 {
         clamp(div_up(self.nanos, NANO / 1000))
     }
 
-    /// The quantity rounded away from zero to a whole number of thousandths.
+    /// Rounds the quantity away from zero to a whole number of thousandths.
     pub fn rounded_up_to_milli(&self) -> Quantity {
         const MILLI: i128 = NANO / 1000;
         Quantity { nanos: div_up(self.nanos, MILLI).saturating_mul(MILLI), format: self.format }
     }
 
-    /// The quantity rounded away from zero to a whole number.
+    /// Rounds the quantity away from zero to a whole number.
     pub fn rounded_up(&self) -> Quantity {
         Quantity { nanos: div_up(self.nanos, NANO).saturating_mul(NANO), format: self.format }
     }
 
-    /// The sum, in the family of `self` (of `other` if `self` is zero). Saturates at what can be held.
+    /// Returns the sum, in the family of `self` (of `other` if `self` is zero). Saturates at the
+    /// limits of a quantity.
     pub fn plus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         Quantity { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 
-    /// The difference, in the family of `self` (of `other` if `self` is zero). Saturates at what can be held.
+    /// Returns the difference, in the family of `self` (of `other` if `self` is zero). Saturates at
+    /// the limits of a quantity.
     pub fn minus(&self, other: &Quantity) -> Quantity {
         let format = if self.is_zero() { other.format } else { self.format };
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), format }
@@ -146,7 +149,8 @@ impl std::str::FromStr for Quantity {
     }
 }
 
-/// A quantity's text as kube-apiserver prints it: canonical, unless it is close enough to that.
+/// Returns a quantity's text as kube-apiserver prints it: canonical, unless kube-apiserver keeps
+/// the text as it is.
 ///
 /// # Errors
 /// [`QuantityError`] if it is not a quantity.
@@ -167,7 +171,8 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// A lone sign or suffix counts as zero, as it does for kube-apiserver.
+    /// Parses the text of a quantity. A lone sign or suffix counts as zero, as it does for
+    /// kube-apiserver.
     fn read(text: &'a str) -> Result<Written<'a>, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
@@ -195,8 +200,8 @@ impl<'a> Written<'a> {
         Quantity { nanos: if self.negative { -nanos } else { nanos }, format }
     }
 
-    /// Does kube-apiserver keep the text as it is? Its test for canonical text is a loose one, so that `1.500` and
-    /// `+5` and `01Ki` stay.
+    /// Returns `true` if kube-apiserver keeps the text as it is. Its test for canonical text is
+    /// lenient, so that `1.500` and `+5` and `01Ki` stay.
     fn is_kept(&self) -> bool {
         let length = self.whole.len() + self.fraction.len();
         if self.format == Format::BinarySi {
@@ -221,7 +226,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `[eEinumkKMGTP]*[-+]?[0-9]*`
+/// Returns `true` if a suffix matches `[eEinumkKMGTP]*[-+]?[0-9]*`.
 fn suffix_shape(suffix: &str) -> bool {
     let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let digits = rest.strip_prefix(['+', '-']).unwrap_or(rest);
@@ -239,8 +244,8 @@ fn read_suffix(suffix: &str) -> Option<(u32, i32, Format)> {
     Some((0, exponent.parse().ok()?, Format::DecimalExponent))
 }
 
-/// `whole.fraction * 2^base2 * 10^base10` in nanos, rounded up. Binary numbers end at what an int64 of units can hold,
-/// the others where nanos do.
+/// Computes `whole.fraction * 2^base2 * 10^base10` in nanos, rounded up. Binary numbers are limited
+/// to an int64 of units, the others to the range of nanos.
 fn scale(whole: &str, fraction: &str, base2: u32, base10: i32) -> i128 {
     let limit = if base2 > 0 { i128::from(i64::MAX) * NANO } else { i128::MAX };
     // All digits as one number, and where its decimal point stands.

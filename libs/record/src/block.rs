@@ -32,7 +32,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// A summary of no entries.
+    /// Creates a summary of no entries.
     ///
     /// - `last_time`: the greatest time of the block before, or the start of the record
     pub fn new(last_time: Timestamp) -> Summary {
@@ -59,7 +59,7 @@ impl Summary {
         }
     }
 
-    /// True if the head of a block claims the same.
+    /// Returns `true` if the head of a block agrees with the summary.
     pub fn agrees(&self, head: &Head) -> bool {
         self.entries == head.entries
             && (self.first_revision, self.last_revision) == (head.first_revision, head.last_revision)
@@ -89,7 +89,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// The bytes of the head.
+    /// Encodes the head.
     pub fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend(MARKER);
@@ -165,7 +165,7 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// The next bytes; zeros behind the end, which no caller reaches.
+    /// Takes the next bytes; zeros beyond the end, which no caller reaches.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         match self.rest.split_first_chunk() {
             Some((first, rest)) => {

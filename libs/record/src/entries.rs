@@ -17,7 +17,7 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    /// True if the block may have the first entry of interest.
+    /// Returns `true` if the block may have the first entry of interest.
     fn may_be_in(self, head: &Head) -> bool {
         match self {
             Start::First => true,
@@ -28,7 +28,8 @@ impl Start {
         }
     }
 
-    /// True if the entry is of interest; `None` if it depends on whether one was before it.
+    /// Returns `true` if the entry is of interest; `None` if it depends on whether one was before
+    /// it.
     fn includes(self, entry: &Entry) -> Option<bool> {
         match self {
             Start::First => Some(true),
@@ -70,7 +71,7 @@ impl<'a> Entries<'a> {
         Entries { record, blocks, start, has_started: false, block, decompressor: None }
     }
 
-    /// The next entry of the file.
+    /// Returns the next entry of the file.
     fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         while self.block.at == self.block.raw.len() {
             self.check_block()?;

@@ -258,7 +258,7 @@ pub enum StopReason {
 }
 
 impl Entry {
-    /// The time of the entry; `None` for `Base`, `Stopped`, `End` and a gap without times.
+    /// Returns the time of the entry; `None` for `Base`, `Stopped`, `End` and a gap without times.
     pub fn time(&self) -> Option<Timestamp> {
         match self {
             Entry::Version(version) => Some(version.time),
@@ -272,7 +272,7 @@ impl Entry {
         }
     }
 
-    /// The revision of a version; `None` for other entries.
+    /// Returns the revision of a version; `None` for other entries.
     pub fn revision(&self) -> Option<u64> {
         match self {
             Entry::Version(version) => Some(version.revision),
@@ -280,7 +280,7 @@ impl Entry {
         }
     }
 
-    /// The bytes that follow the JSON of the entry.
+    /// Returns the bytes that follow the JSON of the entry.
     pub(crate) fn payload(&self) -> Option<&Bytes> {
         match self {
             Entry::Version(version) => version.object.as_ref(),
@@ -299,7 +299,7 @@ impl Entry {
         true
     }
 
-    /// The approximate size in memory and in a block, in bytes.
+    /// Returns the approximate size in memory and in a block, in bytes.
     pub(crate) fn size(&self) -> usize {
         /// Fields of a fixed size, and the names of all fields.
         const FIXED: usize = 256;

@@ -56,7 +56,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The bytes of the header, magic included.
+    /// Encodes the header, magic included.
     pub(crate) fn encode(&self, path: &Path) -> Result<Vec<u8>, Error> {
         let json = serde_json::to_vec(self).map_err(|error| Error::Create {
             path: path.to_owned(),

@@ -59,7 +59,7 @@ pub(crate) struct Wake {
 }
 
 impl State {
-    /// An entry of any size fits into an empty queue.
+    /// Returns `true` if an entry fits. An entry of any size fits into an empty queue.
     fn fits(&self, size: usize, max_bytes: usize) -> bool {
         self.entries.is_empty() || self.bytes.saturating_add(size) <= max_bytes
     }
@@ -85,7 +85,7 @@ impl State {
 }
 
 impl Queue {
-    /// A queue without entries.
+    /// Creates a queue without entries.
     ///
     /// - `max_bytes`: the bound; one entry may be larger if nothing else waits
     /// - `patience`: the longest wait of a caller for space
@@ -105,7 +105,7 @@ impl Queue {
         let size = entry.size();
         let mut state = self.state.lock();
         if state.is_closed {
-            // What happens after the end is not a part of the record.
+            // Entries after the end are not a part of the record.
             state.dropped += u64::from(!state.is_finished);
             return;
         }
@@ -116,7 +116,7 @@ impl Queue {
             self.wait_for_space(&mut state, size);
         }
         if state.is_closed {
-            // What happens after the end is not a part of the record.
+            // Entries after the end are not a part of the record.
             state.dropped += u64::from(!state.is_finished);
             return;
         }
@@ -222,7 +222,7 @@ impl Queue {
         self.report_flush(u64::MAX);
     }
 
-    /// The number of entries that were refused.
+    /// Returns the number of entries that were refused.
     pub fn dropped(&self) -> u64 {
         self.state.lock().dropped
     }

@@ -102,39 +102,39 @@ impl Record {
         Ok(Record { path: path.to_owned(), file, header, blocks, raw_bytes, damage })
     }
 
-    /// The description of the recorded run.
+    /// Returns the description of the recorded run.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The damage at the end; `None` if the record was finished.
+    /// Returns the damage at the end; `None` if the record was finished.
     pub fn damage(&self) -> Option<Damage> {
         self.damage
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> u64 {
         self.blocks.iter().map(|block| u64::from(block.head.entries)).sum()
     }
 
-    /// True if there are no entries.
+    /// Returns `true` if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The size of the entries once decompressed, in bytes.
+    /// Returns the size of the decompressed entries, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         self.raw_bytes
     }
 
-    /// The least and the greatest revision; `None` without versions.
+    /// Returns the lowest and the highest revision; `None` without versions.
     pub fn revisions(&self) -> Option<RangeInclusive<u64>> {
         let first = self.blocks.iter().map(|block| block.head.first_revision).min()?;
         let last = self.blocks.iter().map(|block| block.head.last_revision).max()?;
         (first <= last).then_some(first..=last)
     }
 
-    /// The least and the greatest time; the start of the run without entries.
+    /// Returns the earliest and the latest time; the start of the run without entries.
     pub fn times(&self) -> RangeInclusive<Timestamp> {
         let started = self.header.run.started;
         let first = self.blocks.iter().map(|block| block.head.times.0).min();
@@ -142,19 +142,20 @@ impl Record {
         first.unwrap_or(started)..=last.unwrap_or(started)
     }
 
-    /// All entries in the order of the file, which is that in which they were appended.
+    /// Iterates over all entries in the order of the file, which is that in which they were
+    /// appended.
     pub fn entries(&self) -> Entries<'_> {
         Entries::new(self, Start::First)
     }
 
-    /// Entries from a revision on: all versions of that revision or a greater one, and the other
-    /// entries after the first of them. Blocks before that are not read.
+    /// Iterates over the entries from a revision on: all versions of that revision or a higher one,
+    /// and the other entries after the first of them. Blocks before that are not read.
     pub fn entries_from_revision(&self, revision: u64) -> Entries<'_> {
         Entries::new(self, Start::Revision(revision))
     }
 
-    /// Entries from a time on: all that have this time or a later one, and those without a time
-    /// after the first of them. Blocks before that are not read.
+    /// Iterates over the entries from a time on: all that have this time or a later one, and those
+    /// without a time after the first of them. Blocks before that are not read.
     pub fn entries_from_time(&self, time: Timestamp) -> Entries<'_> {
         Entries::new(self, Start::Time(time))
     }

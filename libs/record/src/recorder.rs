@@ -154,7 +154,7 @@ impl Recorder {
         self.statistics()
     }
 
-    /// The state of the file as of its last block.
+    /// Returns the state of the file as of its last block.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = self.shared.statistics.lock().clone();
         statistics.dropped += self.shared.queue.dropped();

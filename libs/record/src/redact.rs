@@ -75,7 +75,7 @@ pub fn redact_json(kind: Kind, json: &[u8]) -> Bytes {
     value.to_string().into()
 }
 
-/// The kind that the object itself names.
+/// Returns the kind that the object itself names.
 fn kind_of(json: &[u8]) -> Option<Kind> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -55,7 +55,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A writer that appends to a file.
+    /// Creates a writer that appends to a file.
     ///
     /// - `length`: the length of the file, which has a header only
     /// - `started`: the time of the start, for blocks without a time of their own
@@ -132,17 +132,17 @@ impl Writer {
         }
     }
 
-    /// True if the block that is being filled has entries.
+    /// Returns `true` if the block that is being filled has entries.
     pub fn has_open_block(&self) -> bool {
         self.summary.entries > 0
     }
 
-    /// The totals up to the last block that was written.
+    /// Returns the totals up to the last block that was written.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// The reason of the stop, if there was one.
+    /// Returns the reason why the writer stopped, if it did.
     pub fn stopped(&self) -> Option<&StopReason> {
         self.stopped.as_ref()
     }
@@ -234,7 +234,7 @@ impl Writer {
     }
 }
 
-/// The stop for an error of the operating system.
+/// Returns the reason of a stop after an error of the operating system.
 fn write_failed(error: &io::Error) -> StopReason {
     let text: String = error.to_string().chars().take(MAX_ERROR).collect();
     StopReason::WriteFailed { error: text.into() }

@@ -11,7 +11,7 @@ fn step() -> Entry {
     Entry::ClockStep(ClockStep { fork: "".into(), from: Timestamp::UNIX_EPOCH, to: Timestamp::UNIX_EPOCH })
 }
 
-/// A writer of a new file with a header.
+/// Creates a writer of a new file with a header.
 fn writer(path: &Path, limits: FileLimits) -> Writer {
     let (version, command, clock) = (String::new(), Vec::new(), crate::ClockMode::Real);
     let run = Run { version, started: Timestamp::UNIX_EPOCH, command, clock, seed: None };

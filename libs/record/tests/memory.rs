@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 /// The length of a block's head.
 const HEAD: usize = 68;
 
-/// The most memory in bytes that a function has at a time.
+/// Returns the result of a function and its peak memory in bytes.
 fn peak<T>(function: impl FnOnce() -> T) -> (T, usize) {
     ALLOCATOR.reset_peak_usage();
     let before = ALLOCATOR.current_usage();
@@ -52,7 +52,7 @@ fn count(path: &Path) -> Option<usize> {
     record.entries().try_fold(0, |count, entry| entry.ok().map(|_| count + 1))
 }
 
-/// One test: others at the same time would be counted too.
+/// Checks everything in one test: the memory of concurrent tests would be counted too.
 #[test]
 fn memory_is_bounded() {
     let directory = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use uuid::Uuid;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
-/// A text that is no seed.
+/// The error for an invalid seed.
 #[derive(Debug, thiserror::Error)]
 #[error("it must be a number from 0 to {}", Seed::MAX.0)]
 pub struct InvalidSeed;
@@ -27,11 +27,11 @@ impl Seed {
     /// The greatest seed that a text can have: the greatest number that all readers of JSON have exactly.
     pub const MAX: Seed = Seed((1 << 53) - 1);
 
-    /// 128 bits that follow from the seed and these.
+    /// Derives 128 bits from the seed and the arguments.
     ///
-    /// - `purpose`: what they are for
+    /// - `purpose`: the use of the bits
     /// - `path`: the object
-    /// - `count`: tells several of one object apart
+    /// - `count`: distinguishes several values of one object
     pub fn bits(self, purpose: &str, path: &[&str], count: u32) -> u128 {
         let mut context = Context::new(&SHA256);
         context.update(&self.0.to_be_bytes());
@@ -47,7 +47,7 @@ impl Seed {
 }
 
 impl Seed {
-    /// A number that follows from the seed and an object.
+    /// Derives a number from the seed and an object.
     ///
     /// - `path`: its resource, namespace and name
     pub fn number(self, path: &[&str]) -> u64 {
@@ -91,19 +91,20 @@ struct Seeded {
 }
 
 impl Identities {
-    /// A source that follows from a seed; None for one of chance.
+    /// Creates a source of identities from a seed; None for random ones.
     ///
-    /// - `epoch`: tells starts on the same data apart, so that no UID of an earlier one comes again: the revision of the store
+    /// - `epoch`: distinguishes starts on the same data, so that no UID of an earlier one recurs:
+    ///   the revision of the store
     pub fn new(seed: Option<Seed>, epoch: u64) -> Identities {
         Identities(seed.map(|seed| Seeded { seed, epoch, counts: Mutex::default() }))
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> Option<Seed> {
         self.0.as_ref().map(|seeded| seeded.seed)
     }
 
-    /// The UID of an object that is about to be created.
+    /// Returns the UID of an object that is about to be created.
     ///
     /// - `path`: its resource, namespace and name
     pub fn uid(&self, path: &[&str]) -> Uuid {
@@ -127,7 +128,7 @@ impl Identities {
         self.0.iter().for_each(|seeded| _ = seeded.next(UID, path));
     }
 
-    /// The end of a generated name: five letters and digits.
+    /// Returns the end of a generated name: five letters and digits.
     ///
     /// - `path`: the resource, the namespace, the UID of the owner, and the beginning of the name
     /// - `is_taken`: whether the next name is another
@@ -142,7 +143,8 @@ impl Identities {
         bits.iter().take(5).map(|byte| char::from(ALPHANUMS[usize::from(*byte) % ALPHANUMS.len()])).collect()
     }
 
-    /// Numbers below limits, one for each call of the result: the choices for an object.
+    /// Returns a function that chooses numbers for an object: each call returns a number below its
+    /// argument.
     ///
     /// - `path`: its resource, namespace and name
     pub fn choices<'a>(&'a self, path: &'a [&'a str]) -> impl FnMut(u64) -> u64 + 'a {
@@ -158,7 +160,7 @@ impl Identities {
         }
     }
 
-    /// The identity of a process or a part of it.
+    /// Returns the identity of a process or a part of it.
     pub fn of_process(&self, name: &str) -> Uuid {
         self.0.as_ref().map_or_else(Uuid::new_v4, |seeded| uuid(seeded.seed.bits("process", &[name], 0)))
     }
@@ -168,7 +170,7 @@ const UID: &str = "uid";
 const NAME: &str = "name";
 
 impl Seeded {
-    /// The number so far; None for a path that is not counted, since there are too many.
+    /// Returns the current number; None for a path that is not counted, since there are too many.
     fn count(&self, purpose: &str, path: &[&str]) -> Option<u32> {
         let key = self.key(purpose, path);
         let counts = self.counts.lock();
@@ -176,7 +178,7 @@ impl Seeded {
         known.or_else(|| (counts.len() < MOST_PATHS).then_some(0))
     }
 
-    /// The same, and counts one more.
+    /// Returns the current number and increments it.
     fn next(&self, purpose: &str, path: &[&str]) -> Option<u32> {
         let key = self.key(purpose, path);
         let mut counts = self.counts.lock();
@@ -200,7 +202,7 @@ impl Seeded {
     }
 }
 
-/// A UUID of the fourth version.
+/// Builds a version 4 UUID.
 fn uuid(bits: u128) -> Uuid {
     uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid()
 }

@@ -37,7 +37,7 @@ pub(crate) struct Layout {
     pub base64: bool,
 }
 
-/// A WebSocket on a connection whose handshake is done.
+/// Creates a WebSocket on a connection after the handshake.
 pub(crate) async fn upgraded<IO>(io: IO) -> WebSocketStream<IO>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -52,7 +52,7 @@ where
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
-/// The message that ends a WebSocket.
+/// Builds the message that ends a WebSocket.
 pub(crate) fn close() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }))
 }
@@ -105,7 +105,7 @@ where
     session::run(read, write, handle).await;
 }
 
-/// The channel of a message, and its bytes. None of one that has none.
+/// Decodes a message to its channel and its bytes; None if it has no channel.
 fn decode(message: Message, base64: bool) -> Option<(u8, Bytes)> {
     if !message.is_binary() && !message.is_text() {
         return None;

@@ -104,7 +104,8 @@ impl Command {
         self.error.finish().await
     }
 
-    /// The streams of a session, once all that are wanted are open. None if the client closed or opened other ones.
+    /// Waits until the requested streams of a session are open, and returns them; None if the
+    /// client closed or opened other ones.
     async fn open(session: &mut Session, wanted: Wanted, version: Version) -> Option<Command> {
         let names = wanted.names(version);
         let mut streams: HashMap<&str, Stream> = HashMap::new();
@@ -121,7 +122,7 @@ impl Command {
 }
 
 impl Wanted {
-    /// The names of the streams.
+    /// Returns the names of the streams.
     fn names(self, version: Version) -> Vec<&'static str> {
         let names = [
             (STDIN, self.stdin),
@@ -133,7 +134,7 @@ impl Wanted {
         names.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name).collect()
     }
 
-    /// The channels of a WebSocket, which are the same numbers whatever is wanted.
+    /// Returns the channels of a WebSocket; the numbers do not depend on the requested streams.
     fn layout(self, version: Version, base64: bool) -> Layout {
         const NUMBERS: [(&str, u8); 5] = [(STDIN, 0), (STDOUT, 1), (STDERR, 2), (ERROR, 3), (RESIZE, 4)];
         let names = self.names(version);
@@ -153,7 +154,7 @@ impl Wanted {
 }
 
 impl Outcome {
-    /// The outcome as a Status in JSON.
+    /// Returns the outcome as a Status in JSON.
     fn status(&self) -> String {
         let status = match self {
             Outcome::Succeeded => json!({"metadata": {}, "status": "Success"}),
@@ -169,7 +170,7 @@ impl Outcome {
         status.to_string()
     }
 
-    /// The outcome in words; "" if it is a success.
+    /// Returns the message of the outcome; "" if it is a success.
     fn message(&self) -> String {
         match self {
             Outcome::Succeeded => String::new(),

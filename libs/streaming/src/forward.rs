@@ -41,7 +41,7 @@ pub struct Forwards {
 }
 
 impl Forwards {
-    /// The next connection; None once the client makes no more.
+    /// Returns the next connection; None once the client makes no more.
     pub async fn next(&mut self) -> Option<Forward> {
         loop {
             let stream = self.session.accept().await?;
@@ -65,7 +65,8 @@ impl Forwards {
     }
 }
 
-/// The identifier of the connection that a stream belongs to, and the port. None of a stream that belongs to none.
+/// Returns the identifier of the connection of a stream, and the port; None if the stream has no
+/// connection.
 fn identify(stream: &Stream) -> Option<(String, u16)> {
     let port = stream.header(PORT).parse().ok().filter(|port| *port > 0)?;
     // Old clients name none, and open the two streams of a connection one after the other.
@@ -100,7 +101,7 @@ pub async fn serve_forwards<IO, H>(
     }
 }
 
-/// Two channels a port, which both begin with its number.
+/// Returns the layout of two channels per port, both of which begin with the port's number.
 fn layout(ports: &[u16], base64: bool) -> Layout {
     let mut layout = Layout { channels: Vec::new(), greeting: Vec::new(), has_close: false, base64 };
     for (channel, port) in (0..).step_by(2).zip(ports.iter().take(MOST_PORTS)) {

@@ -83,7 +83,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status code of the response, and its headers.
+    /// Returns the status code and the headers of the response.
     pub fn response(&self) -> (u16, HeaderMap) {
         let mut headers = HeaderMap::new();
         let Refusal::UnknownProtocol { accepted, .. } = self else { return (400, headers) };
@@ -171,7 +171,7 @@ const fn websocket_protocols(purpose: Purpose) -> &'static [Protocol] {
             ("v4.base64.channel.k8s.io", BASE64, Version::V4),
             ("channel.k8s.io", BINARY, Version::V1),
             ("base64.channel.k8s.io", BASE64, Version::V1),
-            // What a client speaks that offers nothing.
+            // The protocol of a client that offers none.
             ("", BINARY, Version::V1),
         ],
         Purpose::PortForward => &[
@@ -204,13 +204,14 @@ fn select<'a>(
     })
 }
 
-/// The words of all headers of a name, separated by commas.
+/// Iterates over the comma-separated words of all headers of a name.
 fn words(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// The proof that a server has read the key of a WebSocket's handshake (RFC 6455, section 4.2.2).
+/// Computes the proof that a server has read the key of a WebSocket's handshake (RFC 6455, section
+/// 4.2.2).
 pub fn accept_key(key: &[u8]) -> HeaderValue {
     let digest = digest::digest(
         &digest::SHA1_FOR_LEGACY_USE_ONLY,

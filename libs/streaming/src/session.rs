@@ -42,7 +42,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// The next bytes; None at the end of the stream.
+    /// Returns the next bytes; None at the end of the stream.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.chunks.recv().await
     }
@@ -61,7 +61,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Puts bytes into the queue of a stream. A handler that reads no more is no error.
+    /// Puts bytes into the queue of a stream. A handler that stopped reading is not an error.
     ///
     /// # Errors
     /// The handler has not read for a long time, so that nothing else of the client can be read either.
@@ -150,7 +150,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The value of a header; "" without one.
+    /// Returns the value of a header; "" if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -162,7 +162,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The next stream; None once the client closed the connection.
+    /// Returns the next stream; None once the client closed the connection.
     pub async fn accept(&mut self) -> Option<Stream> {
         self.opened.recv().await
     }
@@ -236,7 +236,7 @@ pub(crate) async fn run<R, W, H>(
         () = &mut handled => true,
     };
     if !is_handled {
-        // What the client has sent before it left is handled.
+        // Frames that the client sent before it disconnected are handled.
         let handled = async {
             tokio::select! {
                 () = handled => {}
@@ -252,20 +252,21 @@ pub(crate) async fn run<R, W, H>(
         written = within(FLUSH_TIMEOUT, write) => written.is_some(),
     };
     if is_written {
-        // What a peer still sends is read: closing a socket with unread data discards what is on its way to the peer.
+        // Further data of the peer is read: closing a socket with unread data discards data on its
+        // way to the peer.
         within(CLOSE_TIMEOUT, read).await;
     }
 }
 
-/// The output of a write to the client, which may take so long as the client reads anything.
+/// Returns the output of a write to the client, which may take as long as the client reads.
 ///
 /// # Errors
-/// It has read nothing for a long time.
+/// The client has read nothing for [`STALL_TIMEOUT`].
 pub(crate) async fn unless_stalled<T>(write: impl Future<Output = T>) -> Result<T, Stalled> {
     within(STALL_TIMEOUT, write).await.ok_or(Stalled)
 }
 
-/// The output of a future, if it is done within a time.
+/// Returns the output of a future, if it completes within a time limit.
 #[expect(clippy::disallowed_methods, reason = "protects the server from clients that neither read nor close")]
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()

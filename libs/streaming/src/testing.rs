@@ -18,7 +18,7 @@ use crate::spdy::headers::{Decoder, Encoder};
 /// The time in which anything that is waited for happens.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The handshake by which a protocol is selected.
+/// Builds the handshake that selects a protocol.
 pub fn handshake(purpose: Purpose, protocol: &str) -> Handshake {
     let is_spdy =
         purpose == Purpose::PortForward && protocol == "portforward.k8s.io" || protocol.starts_with("spdy ");
@@ -58,7 +58,7 @@ impl WebSocketClient {
         let _ = timeout(DEADLINE, self.0.send(message)).await.expect("in time");
     }
 
-    /// The bytes of the next message; None at the end.
+    /// Returns the bytes of the next message; None at the end.
     pub async fn next(&mut self) -> Option<Bytes> {
         match timeout(DEADLINE, self.0.next()).await.expect("in time")? {
             Ok(Message::Close(_)) | Err(_) => None,
@@ -66,7 +66,7 @@ impl WebSocketClient {
         }
     }
 
-    /// All messages until the end.
+    /// Returns all messages until the end.
     pub async fn rest(&mut self) -> Vec<Bytes> {
         let mut all = Vec::new();
         while let Some(message) = self.next().await {
@@ -115,7 +115,7 @@ impl SpdyClient {
         self.send(data).await;
     }
 
-    /// The next frame; None at the end.
+    /// Returns the next frame; None at the end.
     pub async fn next(&mut self) -> Option<Received> {
         timeout(DEADLINE, self.read()).await.expect("in time")
     }
@@ -141,7 +141,7 @@ impl SpdyClient {
         })
     }
 
-    /// The bytes of a stream until its end; what comes of others is passed over.
+    /// Returns the bytes of a stream until its end; frames of other streams are skipped.
     pub async fn until_end(&mut self, stream: u32) -> Vec<u8> {
         let mut all = Vec::new();
         while let Some(received) = self.next().await {

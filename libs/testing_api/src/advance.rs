@@ -104,7 +104,7 @@ impl Fired {
         }
     }
 
-    /// The names of those that fired most.
+    /// Formats the names of the timers that fired most.
     fn most(&self) -> String {
         let mut names: Vec<_> = self.by_name.iter().collect();
         names.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -175,7 +175,7 @@ impl Testing {
 
     async fn advance(&self, manual: &ManualClock, end: End, limits: &Limits) -> Result<Fired> {
         let (clock, mut fired) = (&self.0.clock, Fired::default());
-        // What another advance has left that was ended in the middle.
+        // Fires timers that an interrupted advance left.
         manual.fire();
         self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         let (mut stops, mut stops_at_a_time) = (0, 0);
@@ -198,7 +198,8 @@ impl Testing {
                 (End::At(_), _) => break,
             };
             let watchdog = clock.timers().first_due(|class| class == Class::Watchdog);
-            // Whoever was silent already when heartbeats were first known to come has been found out after this time.
+            // A node that was silent before the first known heartbeats is detected within this
+            // time.
             let is_quiet = quiet_since.is_some_and(|since| now.duration_since(since) > LONGEST_GRACE_PERIOD);
             let watchdog = watchdog.filter(|due| *due < goal && !is_quiet);
             let stop = watchdog.unwrap_or(goal);

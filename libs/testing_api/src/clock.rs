@@ -27,7 +27,7 @@ const MOST_TIMERS: usize = 1000;
 /// The most timers that clients can have set at a time.
 const MOST_CLIENT_TIMERS: usize = 10_000;
 
-/// The most times that wait for a client that watches the clock.
+/// The capacity of the channel of clock events.
 const MOST_MOVES: usize = 1024;
 /// The longest name of a timer of a client, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -121,7 +121,7 @@ type ObserveTime = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 /// The times that a clock comes to.
 pub(crate) struct Moves {
-    /// There from the first subscription on, since it takes memory.
+    /// Created at the first subscription, to save memory.
     times: OnceLock<broadcast::Sender<Timestamp>>,
     observers: Mutex<Vec<ObserveTime>>,
 }
@@ -135,7 +135,7 @@ impl Moves {
         self.times.get_or_init(|| broadcast::Sender::new(MOST_MOVES)).subscribe()
     }
 
-    /// Has each time recorded.
+    /// Registers an observer of clock changes.
     pub(crate) fn record(&self, record: impl Fn(Timestamp) + Send + Sync + 'static) {
         self.observers.lock().push(Box::new(record));
     }
@@ -152,10 +152,10 @@ impl Moves {
 }
 
 impl ClockStatus {
-    /// The number of timers that a query asks for.
+    /// Returns the requested number of timers.
     ///
     /// # Errors
-    /// 400 for what is no number from 0 to 1000.
+    /// 400 unless it is a number from 0 to 1000.
     pub fn limit(query: &Query) -> Result<usize> {
         let Some(text) = query.first("limit") else { return Ok(TIMERS) };
         let limit = text.parse().ok().filter(|limit| *limit <= MOST_TIMERS);
@@ -166,7 +166,7 @@ impl ClockStatus {
 }
 
 impl Testing {
-    /// The state of the clock, with at most `limit` of its next timers.
+    /// Returns the state of the clock, with at most `limit` of its next timers.
     pub fn clock_status(&self, limit: usize) -> ClockStatus {
         let now = self.0.clock.now().to_string();
         ClockStatus { mode: self.mode(), now, next_timers: self.next_timers(limit) }
@@ -184,7 +184,7 @@ impl Testing {
         self.0.clock.timers().next(limit).into_iter().map(NextTimer::from).collect()
     }
 
-    /// The current time, and each time that the clock is moved to.
+    /// Returns the current time, and then each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
         let moves = self.0.moves.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
@@ -207,7 +207,7 @@ impl Testing {
     /// Sets a timer of a client, at which an advance of the clock stops.
     ///
     /// # Errors
-    /// 409 if the clock is real, 422 for what is no time, 429 if there are too many.
+    /// 409 if the clock is real, 422 for an invalid time, 429 if there are too many.
     pub fn set_timer(&self, request: &TimerRequest) -> Result<TimerSet> {
         if self.mode() == ClockMode::Real {
             return Err(conflict("the clock is real: a client's own timers go by the same time"));
@@ -226,7 +226,7 @@ impl Testing {
         };
         let wait = self.0.clock.until(&CLIENT_TIMER, at).of(request.name.clone());
         let id = timers.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        // Nothing else of the control plane: it may end before the timer.
+        // A weak reference, so that the timer does not keep the control plane alive.
         let known = Arc::downgrade(timers);
         let mut set = timers.set.lock();
         let waiting = tokio::spawn(async move {
@@ -252,10 +252,10 @@ impl Testing {
     }
 }
 
-/// A time of a field.
+/// Parses a field as an RFC 3339 time.
 ///
 /// # Errors
-/// 422 for what is none.
+/// 422 if it is invalid.
 pub(crate) fn time(field: &str, text: &str) -> Result<Timestamp> {
     text.parse().map_err(|error| invalid(field, &format!("{text:?} is no time: {error}")))
 }

@@ -92,16 +92,16 @@ pub struct FieldDiff {
 struct Side(BTreeMap<Arc<str>, BucketSnapshot<ObjectIndex>>);
 
 impl Side {
-    /// The newest objects.
+    /// Returns the newest objects.
     fn newest(store: &Store<ObjectIndex>) -> Side {
         let snapshot = store.snapshot();
         Side(snapshot.buckets().map(|(name, _)| (name.clone(), snapshot.bucket(name))).collect())
     }
 
-    /// The objects at a revision.
+    /// Returns the objects at a revision.
     ///
     /// # Errors
-    /// 410 if history does not reach back so far, 422 for a revision that is yet to come.
+    /// 410 if history does not reach back so far, 422 for a revision in the future.
     fn at(store: &Store<ObjectIndex>, at: Revision) -> Result<Side> {
         if at > store.revision() {
             return Err(invalid("revision", &format!("{at} is later than {}", store.revision())));
@@ -116,8 +116,8 @@ impl Side {
     }
 }
 
-/// The difference between the newest objects of the stores of two control planes, without the objects by which clients find
-/// each.
+/// Compares the newest objects of the stores of two control planes, without the objects by which
+/// clients find each.
 pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
     let mut diff = compare(&Side::newest(from), &Side::newest(to));
     diff.objects.retain(|object| {
@@ -127,10 +127,10 @@ pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
     diff
 }
 
-/// The difference between the objects of a store at two revisions.
+/// Compares the objects of a store at two revisions.
 ///
 /// # Errors
-/// 410 if history does not reach back so far, 422 for a revision that is yet to come.
+/// 410 if history does not reach back so far, 422 for a revision in the future.
 pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revision>) -> Result<Diff> {
     let later = to.map_or_else(|| Ok(Side::newest(store)), |to| Side::at(store, to))?;
     Ok(compare(&Side::at(store, from)?, &later))
@@ -173,7 +173,7 @@ fn compare(from: &Side, to: &Side) -> Diff {
     diff
 }
 
-/// The difference of one object; None if it is in what is left out alone.
+/// Compares two states of one object; None if they differ only in ignored parts.
 fn object_diff(
     bucket: &str,
     name: &str,
@@ -256,7 +256,8 @@ fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields
     }
 }
 
-/// The member that names the elements of two lists: the first of [`KEYS`] that all have, with other texts.
+/// Returns the member that names the elements of two lists: the first of [`KEYS`] that all have,
+/// with different texts.
 fn key_of(from: &[Value], to: &[Value]) -> Option<&'static str> {
     let names = |list: &[Value], key: &str| {
         let texts: BTreeSet<&str> = list.iter().filter_map(|element| element[key].as_str()).collect();
@@ -268,7 +269,7 @@ fn key_of(from: &[Value], to: &[Value]) -> Option<&'static str> {
     KEYS.into_iter().find(|key| (!from.is_empty() || !to.is_empty()) && names(from, key) && names(to, key))
 }
 
-/// The differences of the elements of two lists that have the same name, and of the order of the names.
+/// Compares the elements of two lists that have the same name, and the order of the names.
 fn keyed_differences(
     key: &str,
     (from, to): (&[Value], &[Value]),

@@ -22,13 +22,13 @@ pub trait Forks: Send + Sync {
     /// Makes a fork, which is ready when this returns.
     ///
     /// # Errors
-    /// 409 for a name that a fork has, 429 beyond the limit, 422 for a name that is none.
+    /// 409 for a name that a fork has, 429 beyond the limit, 422 for an invalid name.
     fn create(&self, request: ForkRequest) -> BoxFuture<'_, Result<Fork>>;
 
-    /// The forks of all control planes of the process that have one origin, by name.
+    /// Lists the forks of all control planes of the process that have one origin, by name.
     fn list(&self) -> Vec<Fork>;
 
-    /// The objects of a fork; None if there is none of the name.
+    /// Returns the store of a fork; None if there is no fork of the name.
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>>;
 
     /// Ends a fork; its own forks go on.
@@ -55,10 +55,10 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// The name, which is checked.
+    /// Returns the validated name.
     ///
     /// # Errors
-    /// 422 for one that is no DNS label.
+    /// 422 if it is not a DNS label.
     pub fn checked_name(&self) -> Result<Option<&str>> {
         let Some(name) = self.name.as_deref() else { return Ok(None) };
         if is_label(name) { Ok(Some(name)) } else { Err(not_a_name(name)) }
@@ -71,7 +71,8 @@ impl ForkRequest {
 pub struct Fork {
     /// The name.
     pub name: String,
-    /// The name of the control plane that it began with: that of another fork, or "" for the one that is no fork.
+    /// The name of the control plane that it began with: that of another fork, or "" for the
+    /// original one.
     pub parent: String,
     /// The URL of its own address.
     pub server: String,

@@ -100,10 +100,10 @@ struct Inner {
 }
 
 impl Testing {
-    /// The clock and the state of rest of a control plane.
+    /// Creates the test interface of a control plane.
     ///
-    /// - `manual`: the handle that advances the clock; None if it is the machine's
-    /// - `traffic`: the requests under way
+    /// - `manual`: the handle that advances the clock; None for the machine's clock
+    /// - `traffic`: the requests in progress
     pub fn new(
         clock: Clock,
         manual: Option<ManualClock>,
@@ -129,23 +129,23 @@ impl Testing {
         }))
     }
 
-    /// The same, with forks.
+    /// Adds forks.
     pub fn with_forks(self, forks: Arc<dyn Forks>) -> Testing {
         // It has none yet.
         drop(self.0.forks.set(forks));
         self
     }
 
-    /// The same, with a clock that stands still for ever.
+    /// Marks the clock as one that never moves.
     ///
-    /// - `reason`: the reason for which it is not moved
+    /// - `reason`: the reason why it cannot be moved
     pub fn frozen(self, reason: &'static str) -> Testing {
         // It is no other yet.
         let _ = self.0.frozen.set(reason);
         self
     }
 
-    /// The same, and each time that a manual clock comes to is recorded.
+    /// Records each time that a manual clock reaches.
     pub fn recording(self, record: impl Fn(Timestamp) + Send + Sync + 'static) -> Testing {
         self.0.moves.record(record);
         self
@@ -161,14 +161,14 @@ impl Testing {
         }
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// The endpoints of the control plane.
+    /// Returns the endpoints of the control plane.
     ///
-    /// - `names`: the names of the server, beside `localhost` and its addresses
+    /// - `names`: the names of the server, besides `localhost` and its addresses
     pub fn paths(self, names: Vec<String>) -> Paths {
         let names: Arc<[String]> = names.into();
         let respond: RespondToPath = Arc::new(move |request| {
@@ -222,7 +222,7 @@ impl Testing {
 }
 
 impl Testing {
-    /// The objects that differ from those of a fork, or from those at another revision.
+    /// Returns the objects that differ from those of a fork, or from those at another revision.
     async fn diff(&self, query: &Query) -> Result<Diff> {
         let revision = |name: &str| -> Result<Option<Revision>> {
             let text = query.first(name).filter(|text| !text.is_empty());
@@ -262,7 +262,8 @@ impl Testing {
         self.in_turn(move || read(&StoredObjects::of(store, traffic))).await
     }
 
-    /// Does what reads many objects: one at a time, and beside the threads that serve everybody.
+    /// Runs work that reads many objects: one piece at a time, outside the threads that serve all
+    /// requests.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -278,7 +279,7 @@ impl Testing {
     }
 }
 
-/// The name of the fork in a path, "" for all of them; None for a path of something else.
+/// Returns the name of the fork in a path, "" for all of them; None for another path.
 fn fork_of(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("forks")?;
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/').filter(|name| !name.is_empty()) }
@@ -314,7 +315,7 @@ fn json(value: &impl serde::Serialize) -> Result<Response<Body>> {
 }
 
 fn line(value: &impl serde::Serialize) -> Bytes {
-    // What is written here has no keys that are no text.
+    // The written types have text keys only, so that this cannot fail.
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
     text.into()

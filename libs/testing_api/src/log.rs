@@ -149,7 +149,7 @@ enum Found {
 }
 
 impl Found {
-    /// The place among the entries. A refusal comes after what was written before it.
+    /// Returns the sort key of the entry. A refusal comes after earlier writes.
     fn order(&self) -> (u64, bool, Option<Timestamp>) {
         match self {
             Found::Version(event) => (event.revision.0, false, None),
@@ -300,7 +300,7 @@ fn with_request(entry: LogEntry, request: &AuthorRequest) -> LogEntry {
     LogEntry { user, user_agent, subresource, ..entry }
 }
 
-/// The fields that a change of an object touched; None once too much was compared.
+/// Returns the fields that a change of an object touched; None once too much was compared.
 fn fields(event: &Event<ObjectIndex>, left: &mut usize) -> Option<Vec<FieldDiff>> {
     let (Some(before), Some(after)) = (&event.before, &event.after) else { return Some(Vec::new()) };
     *left = left.checked_sub(before.bytes.len() + after.bytes.len())?;

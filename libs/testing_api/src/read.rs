@@ -14,7 +14,8 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Reads the body of a request; an empty one is an empty object.
 ///
 /// # Errors
-/// 403 for what a form of a web page can send, 415 for any other format than JSON, 400 for what is no such object.
+/// 403 for what a form of a web page can send, 415 for any other format than JSON, 400 for an
+/// invalid object.
 pub fn body<T: DeserializeOwned>(request: &PathRequest<'_>) -> Result<T> {
     let media_type = request.parts.headers.get(header::CONTENT_TYPE);
     let media_type = media_type.map_or("", |value| value.to_str().unwrap_or("?"));
@@ -36,10 +37,10 @@ pub fn body<T: DeserializeOwned>(request: &PathRequest<'_>) -> Result<T> {
     object.map_err(|error| Error::bad_request(format!("the body: {error}")))
 }
 
-/// A duration of a field, in Go's format.
+/// Parses a field as a duration in Go's format.
 ///
 /// # Errors
-/// 422 for what is none, is negative, or longer than `longest`.
+/// 422 if it is invalid, negative, or longer than `longest`.
 pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> {
     let parsed = coracle_duration::parse(text).map_err(|error| invalid(field, &error.to_string()))?;
     match Duration::try_from(parsed) {
@@ -49,10 +50,10 @@ pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> 
     }
 }
 
-/// The duration of a field that may be absent, up to an hour.
+/// Parses an optional field as a duration of up to an hour.
 ///
 /// # Errors
-/// As [`duration`].
+/// The errors of [`duration`].
 pub fn duration_or(field: &str, text: Option<&String>, default: Duration) -> Result<Duration> {
     text.map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
 }
@@ -65,27 +66,27 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// A duration in Go's format.
+/// Formats a duration like Go.
 pub fn printed(duration: Duration) -> String {
     jiff::SignedDuration::try_from(duration).map_or_else(|_| "?".to_owned(), coracle_duration::print)
 }
 
-/// 422 for the value of a field.
+/// Returns a 422 error for the value of a field.
 pub fn invalid(field: &str, detail: &str) -> Error {
     Error::plain(422, "Invalid", format!("{field}: {detail}"))
 }
 
-/// 409: the clock is not in a state for the request.
+/// Returns a 409 error for a request that the current state of the clock does not allow.
 pub fn conflict(message: &str) -> Error {
     Error::plain(409, "Conflict", message)
 }
 
-/// 410: history does not reach back so far.
+/// Returns a 410 error for a revision before the history.
 pub fn expired(message: &str) -> Error {
     Error::plain(410, "Expired", message)
 }
 
-/// 404: there is no such fork.
+/// Returns a 404 error for a fork that does not exist.
 pub fn no_fork(name: &str) -> Error {
     Error::plain(404, "NotFound", format!("fork {name:?} not found"))
 }

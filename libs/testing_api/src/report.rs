@@ -22,7 +22,7 @@ struct Cause {
 }
 
 impl Testing {
-    /// 504 with the names of what is under way.
+    /// Returns a 504 error with the names of the work in progress.
     ///
     /// - `waited`: the time that was waited
     /// - `unseen`: user agents that were waited for

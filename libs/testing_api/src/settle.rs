@@ -79,7 +79,7 @@ impl Testing {
             }
             sleep(SIGHTING_INTERVAL).await;
         }
-        // What an advance has left that was ended in the middle.
+        // Fires timers that an interrupted advance left.
         if let (Some(manual), Ok(_turn)) = (&self.0.manual, self.0.turn.try_lock()) {
             manual.fire();
         }

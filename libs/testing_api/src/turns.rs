@@ -66,7 +66,7 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
         let may_follow = requests.go_on(activity.requests(), now);
         let is_wanted = turns.are_wanted();
         let since = *wanted_since.get_or_insert(now);
-        // Who has waited for no longer than that waits for others that come at the same time.
+        // A shorter wait continues, for others that are enqueued at the same time.
         let is_overdue = now >= given.max(since) + LONGEST_TURN;
         if !is_wanted {
             wanted_since = None;

@@ -85,7 +85,7 @@ struct PastBuckets {
 }
 
 impl StoredObjects {
-    /// The objects of a store as they are now.
+    /// Creates a view of the current objects of a store.
     ///
     /// - `traffic`: the requests that were refused
     pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
@@ -103,10 +103,11 @@ impl StoredObjects {
         }
     }
 
-    /// The objects of a store at a revision; None for those of now.
+    /// Creates a view of the objects of a store at a revision; None for the current ones.
     ///
     /// # Errors
-    /// 410 if history does not reach back so far, or the revision is yet to come, as after a restart.
+    /// 410 if history does not reach back so far, or the revision is in the future, as after a
+    /// restart.
     pub fn at(
         store: Store<ObjectIndex>,
         traffic: Arc<Traffic>,
@@ -127,23 +128,24 @@ impl StoredObjects {
         Ok(StoredObjects { past: Some(PastBuckets { revision, buckets }), ..objects })
     }
 
-    /// The same without what states do not depend on: data, managed fields, and the past of single objects.
+    /// Returns the same objects without the parts that states do not depend on: data, managed
+    /// fields, and the past of single objects.
     pub fn outline(self) -> StoredObjects {
         StoredObjects { left: Cell::new(MOST_OUTLINED), is_outline: true, ..self }
     }
 
-    /// The same, of which no more than some bytes are read.
+    /// Returns the same objects with a limit of `bytes` bytes read.
     #[cfg(test)]
     pub(crate) fn with_budget(self, bytes: usize) -> StoredObjects {
         StoredObjects { left: Cell::new(bytes), ..self }
     }
 
-    /// The revision of the objects.
+    /// Returns the revision of the objects.
     pub fn revision(&self) -> Revision {
         self.past.as_ref().map_or_else(|| self.snapshot.revision(), |past| past.revision)
     }
 
-    /// The oldest revision at which all objects can be read.
+    /// Returns the oldest revision at which all objects can be read.
     pub fn oldest(&self) -> Revision {
         history::oldest(&self.snapshot)
     }
@@ -153,7 +155,7 @@ impl StoredObjects {
         past.cloned().unwrap_or_else(|| self.snapshot.bucket(name))
     }
 
-    /// The object that was written last.
+    /// Returns the object that was written last.
     pub fn newest(&self) -> Option<Value> {
         let buckets = self.snapshot.buckets().map(|(name, _)| self.bucket(name));
         let newest = buckets.filter_map(|bucket| bucket.iter().max_by_key(|object| object.revision).cloned());
@@ -202,7 +204,7 @@ impl StoredObjects {
             .ok_or_else(|| unknown(&resource, namespace, &object.name))
     }
 
-    /// The resource that a request names as kubectl does, and the namespace of its object.
+    /// Resolves the resource that a request names as kubectl does, and the namespace of its object.
     pub(crate) fn place<'a>(&'a self, object: &'a ObjectName) -> Result<(&'a Arc<ResourceInfo>, &'a str)> {
         let (name, group) = match object.resource.split_once('.') {
             Some((name, group)) => (name.to_lowercase(), Some(group)),
@@ -228,7 +230,7 @@ impl StoredObjects {
         Ok((info, namespace))
     }
 
-    /// An object as it is stored, what cannot be read without members; None once too much was read.
+    /// Parses a stored object, an invalid one without members; None once too much was read.
     fn parse(&self, object: &Object<ObjectIndex>) -> Option<Value> {
         let Some(left) = self.left.get().checked_sub(object.bytes.len()) else {
             self.is_truncated.set(true);
@@ -332,7 +334,7 @@ impl Objects for StoredObjects {
     }
 }
 
-/// The author of a request, as explanations describe it.
+/// Describes the author of a request for explanations.
 fn writer(request: &AuthorRequest) -> Writer {
     Writer {
         user: request.user.to_string(),

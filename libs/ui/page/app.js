@@ -11,7 +11,7 @@ import { Timeline } from './timeline.js';
 const DEBOUNCE = 60;
 const EVENTS_INTERVAL = 2000;
 const filter = { text: '', namespace: '', kind: '', states: new Set(), background: false };
-// What is shown: the live nodes, or those of a revision.
+// The nodes on display: the live ones, or those of a revision.
 const shown = { nodes: new Map(), at: null, now: '', isTruncated: false };
 let forest = null;
 let selected = null;

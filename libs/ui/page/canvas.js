@@ -217,7 +217,7 @@ export class Canvas {
         : [at.x + item.w, at.y + 12, at.x + item.w + 10];
       for (const child of item.children) {
         const to = this.shown.get(child.node.uid).at;
-        // Those in further columns stand beside one that has a line.
+        // Children in further columns stand beside one that has a line.
         if (to.x - x < 60) elbow(c, x, y, trunk, to.x, to.y + 12);
       }
     }

@@ -17,7 +17,8 @@ const MAX_TEXT: usize = 300;
 /// The owners, the finalizers and the blocking objects of a node.
 const MAX_ITEMS: usize = 20;
 
-/// The resources whose objects are no nodes: there are many of them, they change all the time, and show nothing that
+/// The resources whose objects are not nodes: there are many of them, they change all the time, and
+/// show nothing that
 /// others do not.
 const LEFT_OUT: [&str; 6] = [
     "events",
@@ -162,7 +163,7 @@ impl Picture {
         let survey = Survey::new(objects, now);
         let is_shown = |resource: &&Resource| !LEFT_OUT.contains(&resource.name.as_str());
         let mut resources: Vec<&Resource> = survey.resources().iter().filter(is_shown).collect();
-        // What is read first is read though there may be too much of all others.
+        // The resources that are read first are read even if all others exceed the budget.
         resources.sort_by_key(|resource| rank(resource));
         let lists: Vec<(&Resource, Rc<Vec<Value>>)> =
             resources.into_iter().map(|resource| (resource, survey.list(&resource.name))).collect();
@@ -221,7 +222,7 @@ impl Picture {
 }
 
 impl<'a> Entry<'a> {
-    /// The reference to the object, and its uid.
+    /// Returns the reference to the object, and its uid.
     fn reference(&self, survey: &Survey) -> (String, &'a str) {
         let metadata = &self.object["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
@@ -264,9 +265,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The uids of the owners, the controller first, and the text about one that does not exist.
+/// Returns the uids of the owners, the controller first, and the text about one that does not
+/// exist.
 ///
-/// - `uids`: those of all objects; None if it is not known which there are
+/// - `uids`: those of all objects; None if they are not known
 fn owners(metadata: &Value, uids: Option<&HashSet<&str>>) -> (Vec<String>, Option<String>) {
     let mut references: Vec<&Value> = items(&metadata["ownerReferences"]).take(MAX_ITEMS).collect();
     references.sort_by_key(|owner| owner["controller"] != true);
@@ -283,7 +285,7 @@ fn is_orphan(resource: &Resource, metadata: &Value) -> bool {
     resource.name == "pods" && OWNED_LABELS.iter().any(|label| metadata["labels"][label].is_string())
 }
 
-/// The place of the objects of a resource in a picture.
+/// Returns the position of the objects of a resource in a picture.
 fn rank(resource: &Resource) -> usize {
     let place = FOREMOST.iter().position(|name| *name == resource.name);
     place.unwrap_or(FOREMOST.len() + usize::from(!resource.is_custom))

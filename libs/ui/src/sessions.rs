@@ -65,7 +65,7 @@ impl Tokens {
         self.0.push_back(Token { text, expires });
     }
 
-    /// The place of a token that has not expired. Each is compared in constant time.
+    /// Returns the index of a token that has not expired. Each is compared in constant time.
     fn find(&self, text: &str, now: Timestamp) -> Option<usize> {
         let mut found = None;
         for (index, token) in self.0.iter().enumerate() {

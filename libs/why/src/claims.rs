@@ -30,8 +30,8 @@ pub fn of_pod(pod: &Value) -> Vec<(String, String)> {
     named.take(100).collect()
 }
 
-/// The finalizer `kubernetes.io/pvc-protection`: pods with a node that use the claim, also those
-/// that have ended.
+/// Explains the finalizer `kubernetes.io/pvc-protection`: pods with a node that use the claim, also
+/// those that have ended.
 pub fn protection(ctx: &Context, target: Target) -> Wait {
     let pods = ctx.list("pods", Some(target.namespace));
     let holding = pods.iter().filter(|pod| holds(pod, target)).map(|pod| Target::listed("pods", pod));
@@ -95,7 +95,8 @@ fn pod_cause(ctx: &Context, pod: Target, claim: &str) -> Vec<Cause> {
     vec![cause.waits_for(waits_for).remedy(kubectl::delete(pod.resource, pod.namespace, pod.name))]
 }
 
-/// The finalizer `resource.kubernetes.io/delete-protection` of a ResourceClaim: its consumers.
+/// Explains the finalizer `resource.kubernetes.io/delete-protection` of a ResourceClaim: its
+/// consumers.
 pub fn devices(ctx: &Context, target: Target) -> Wait {
     let consumers: Vec<&str> =
         items(&target.status()["reservedFor"]).filter_map(|consumer| text(&consumer["name"])).collect();
@@ -163,7 +164,7 @@ fn lost(ctx: &Context, target: Target) -> Reason {
     Reason::failing("Lost", sentence).because([cause.waits_for(why).remedy(remedy)]).because(deletion)
 }
 
-/// A claim that names a volume and is not bound to it yet.
+/// Explains a claim that names a volume and is not bound to it yet.
 fn waits_for_volume(ctx: &Context, target: Target, volume: &str) -> Reason {
     let short = ctx.short_of(target);
     let named = ctx.short("persistentvolumes", volume);
@@ -197,7 +198,8 @@ fn waits_for_volume(ctx: &Context, target: Target, volume: &str) -> Reason {
     Reason::progressing("not bound", sentence).because([cause.waits_for(why)]).because(volume)
 }
 
-/// A claim that names no volume: one is searched, or made by its class.
+/// Explains a claim that names no volume: the binder has to find one, or its class has to provision
+/// one.
 fn unbound(ctx: &Context, target: Target) -> Reason {
     let short = ctx.short_of(target);
     let annotated =
@@ -251,7 +253,7 @@ fn unbound(ctx: &Context, target: Target) -> Reason {
     of_class(ctx, target, &named, &found, cause)
 }
 
-/// The name of the default StorageClass.
+/// Returns the name of the default StorageClass.
 fn default_class(ctx: &Context) -> Option<String> {
     const MARKS: [&str; 2] =
         ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];

@@ -23,7 +23,7 @@ pub fn is_true<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     condition(object, name).filter(|condition| condition["status"] == "True")
 }
 
-/// A condition as a cause.
+/// Converts a condition to a cause.
 pub fn cause(ctx: &Context, target: Target, condition: &Value) -> Cause {
     let name = quoted(text_or_empty(&condition["type"]));
     let status = quoted(text_or_empty(&condition["status"]));
@@ -33,8 +33,8 @@ pub fn cause(ctx: &Context, target: Target, condition: &Value) -> Cause {
         .waits_for(reason_and_message(condition))
 }
 
-/// The rule for objects without a rule of their own: the conditions that custom resources have by
-/// convention, and whether the controller has observed the newest generation.
+/// Explains objects without a rule of their own: by the conditions that custom resources have by
+/// convention, and by whether the controller has observed the newest generation.
 pub fn any(ctx: &Context, target: Target) -> Option<Reason> {
     let bad = |condition: &&Value| {
         let name = text_or_empty(&condition["type"]);
@@ -72,8 +72,8 @@ pub fn describe(ctx: &Context, condition: &Value) -> String {
     format!("its condition {name} is {status}{}{why}", since.unwrap_or_default())
 }
 
-/// An object whose newest generation its controller has not observed. None if the controller does
-/// not report generations.
+/// Explains an object whose newest generation its controller has not observed; None if the
+/// controller does not report generations.
 pub fn unobserved(ctx: &Context, target: Target) -> Option<Reason> {
     let generation = count(&target.object["metadata"]["generation"]);
     let observed =

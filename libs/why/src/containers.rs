@@ -153,7 +153,8 @@ fn of_waiting(
     Some(result)
 }
 
-/// A container that runs and is not ready: its clause, what is waited for, and the remedy.
+/// Explains a container that runs and is not ready: its clause, the pending condition, and the
+/// remedy.
 fn of_running(ctx: &Context, target: Target, name: &str, restarts: i64) -> (String, String, String) {
     let restarted = match restarts {
         0 => String::new(),

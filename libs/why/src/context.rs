@@ -35,7 +35,7 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The object of a list.
+    /// Returns a target for an object of a list.
     pub fn listed(resource: &'a str, object: &'a Value) -> Target<'a> {
         let metadata = &object["metadata"];
         let (namespace, name) = (text_or_empty(&metadata["namespace"]), text_or_empty(&metadata["name"]));
@@ -104,12 +104,12 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A context in which causes have no causes.
+    /// Creates a context in which causes have no causes.
     pub fn shallow(objects: &'a dyn Objects, now: Timestamp) -> Context<'a> {
         Context { max_depth: 0, ..Context::new(objects, now) }
     }
 
-    /// A context for many objects, in which causes are the objects that are waited for directly.
+    /// Creates a context for many objects, in which the causes are the direct ones.
     pub fn direct(objects: &'a dyn Objects, now: Timestamp) -> Context<'a> {
         Context { max_depth: 1, is_direct: true, ..Context::new(objects, now) }
     }

@@ -10,7 +10,8 @@ use crate::text::{plural, text_or_empty};
 /// The instances that are explained one by one.
 const MAX_INSTANCES: usize = 10;
 
-/// The finalizer `customresourcecleanup.apiextensions.k8s.io`: the objects of the definition.
+/// Explains the finalizer `customresourcecleanup.apiextensions.k8s.io`: the objects of the
+/// definition.
 pub fn instances(ctx: &Context, target: Target) -> Wait {
     let names = &target.spec()["names"];
     let kind = text_or_empty(&names["kind"]);

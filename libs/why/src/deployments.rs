@@ -101,7 +101,7 @@ pub fn deployment(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing(word, sentence).because(causes))
 }
 
-/// The bounds of a rolling update.
+/// Formats the bounds of a rolling update.
 fn bounds(target: Target) -> String {
     let strategy = &target.spec()["strategy"];
     if strategy["type"] == "Recreate" {
@@ -115,7 +115,7 @@ fn bounds(target: Target) -> String {
     format!("maxSurge {} and maxUnavailable {}", shown("maxSurge"), shown("maxUnavailable"))
 }
 
-/// The ReplicaSet of a Deployment with the highest revision.
+/// Returns the ReplicaSet of a Deployment with the highest revision.
 fn newest_replica_set(ctx: &Context, target: Target) -> Option<String> {
     let revision = |set: &&Value| {
         let revision = &set["metadata"]["annotations"]["deployment.kubernetes.io/revision"];
@@ -179,8 +179,8 @@ pub fn replica_set(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing(counted, sentence).because(causes))
 }
 
-/// The pods of an owner that are not ready: the names of some with a count of the others, and their
-/// causes.
+/// Returns the pods of an owner that are not ready: the names of some with a count of the others,
+/// and their causes.
 fn unready_pods(ctx: &Context, target: Target) -> (Vec<String>, Vec<Cause>) {
     let list = ctx.list("pods", Some(target.namespace));
     let is_unready = |pod: &&Value| {
@@ -250,7 +250,7 @@ fn missing_on(desired: i64, scheduled: i64) -> String {
     format!("{} without its pod", plural(desired.saturating_sub(scheduled), "node"))
 }
 
-/// A DaemonSet that no node qualifies for.
+/// Explains a DaemonSet that no node qualifies for.
 fn no_node(ctx: &Context, target: Target) -> Option<Reason> {
     let nodes = ctx.list("nodes", None);
     let pod = &target.spec()["template"]["spec"];

@@ -114,7 +114,7 @@ impl Cause {
 }
 
 impl Answer {
-    /// An answer with bounded texts and a bounded number of causes.
+    /// Builds an answer with bounded texts and a bounded number of causes.
     pub(crate) fn bounded(question: Question, sentence: &str, causes: Vec<Cause>) -> Answer {
         let more = causes.len().saturating_sub(MAX_CAUSES);
         let mut causes: Vec<Cause> = causes.into_iter().take(MAX_CAUSES).map(Cause::bounded).collect();

@@ -90,7 +90,7 @@ pub fn reason(ctx: &Context, resource: &str, namespace: &str, name: &str) -> Opt
     )
 }
 
-/// The time between the request and the removal, and what ended it.
+/// Describes the time between the request and the removal, and the cause of the removal.
 fn delay(ctx: &Context, resource: &str, request: &Version, removal: &Version) -> String {
     let at =
         removal.time.as_deref().filter(|_| request.revision != removal.revision).map(|at| ctx.moment(at));
@@ -126,7 +126,8 @@ fn again(ctx: &Context, target: Target) -> String {
     }
 }
 
-/// The reason for a deletion. Without the role of its author, only a reason that the objects prove.
+/// Returns the reason for a deletion. Without the role of its author, only a reason that the
+/// objects prove.
 fn why(ctx: &Context, target: Target, role: Option<Role>, request: &Version) -> Option<Why> {
     let is_eviction =
         request.writer.as_ref().is_some_and(|writer| ["create", "evict"].contains(&writer.verb.as_str()));
@@ -159,7 +160,7 @@ fn is_earlier(ctx: &Context, resource: &str, namespace: &str, name: &str, reques
         .any(|version| version.revision <= request.revision)
 }
 
-/// A pod that was disrupted.
+/// Explains the deletion of a pod that was disrupted.
 fn disrupted(ctx: &Context, target: Target) -> Option<Why> {
     let status = target.status();
     if status["reason"] == "Evicted" {
@@ -185,7 +186,7 @@ fn disrupted(ctx: &Context, target: Target) -> Option<Why> {
     Some(Why::of(clause).by(ctx.explain_deletion("nodes", "", text_or_empty(&target.spec()["nodeName"]))))
 }
 
-/// A volume that was deleted by its reclaim policy.
+/// Explains the deletion of a volume by its reclaim policy.
 fn reclaimed(ctx: &Context, target: Target) -> Option<Why> {
     let (spec, status) = (target.spec(), target.status());
     let is_released =
@@ -200,7 +201,7 @@ fn reclaimed(ctx: &Context, target: Target) -> Option<Why> {
     Some(why.by(ctx.explain_deletion(CLAIMS, namespace, name)))
 }
 
-/// The deletion of the namespace.
+/// Explains a deletion by that of the namespace.
 fn namespace(ctx: &Context, target: Target, role: Option<&Role>, request: &Version) -> Option<Why> {
     if target.namespace.is_empty() {
         return None;
@@ -226,7 +227,7 @@ fn namespace(ctx: &Context, target: Target, role: Option<&Role>, request: &Versi
     })
 }
 
-/// The deletion of an owner.
+/// Explains a deletion by that of an owner.
 fn cascade(ctx: &Context, target: Target, role: Option<&Role>, request: &Version) -> Option<Why> {
     let by_collector = role == Some(&Role::GarbageCollector);
     let looked_up: Vec<(Owner, Lookup)> = owners(target.object)
@@ -264,7 +265,7 @@ fn cascade(ctx: &Context, target: Target, role: Option<&Role>, request: &Version
     Some(Why::of(format!("its owner {} {state}{policy}", owner.short())).by(causes))
 }
 
-/// The decision of an owner that exists.
+/// Explains a deletion by the decision of an owner that exists.
 ///
 /// - `is_known`: whether a controller is known to have deleted the object
 fn by_owner(ctx: &Context, target: Target, is_known: bool) -> Option<Why> {
@@ -346,7 +347,10 @@ fn by_owner(ctx: &Context, target: Target, is_known: bool) -> Option<Why> {
     Some(Why { is_intended: true, ..Why::of(clause) })
 }
 
-/// - `desired`: the replicas that a ReplicaSet was scaled to; None if it is not known to have deleted the pod
+/// Explains the deletion of a pod by its ReplicaSet.
+///
+/// - `desired`: the replicas that a ReplicaSet was scaled to; None if it is not known to have
+///   deleted the pod
 fn of_replica_set(
     ctx: &Context,
     target: Target,
@@ -374,7 +378,7 @@ fn of_replica_set(
     }
 }
 
-/// A Job with an expired time to live.
+/// Explains the deletion of a Job with an expired time to live.
 fn expired(target: Target) -> Option<Why> {
     let seconds = target.spec()["ttlSecondsAfterFinished"].as_i64().filter(|_| target.resource == JOBS)?;
     let finished = is_true(target.object, "Complete").or_else(|| is_true(target.object, "Failed"))?;

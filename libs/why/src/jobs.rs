@@ -18,7 +18,7 @@ pub const JOBS: &str = "jobs.batch";
 /// The pods of a Job that are explained.
 const MAX_PODS: usize = 3;
 
-/// The finalizer `batch.kubernetes.io/job-tracking` of a pod: its Job has to count it.
+/// Explains the finalizer `batch.kubernetes.io/job-tracking` of a pod: its Job has to count it.
 pub fn tracking(ctx: &Context, target: Target) -> Wait {
     let job = owners::controller(target.object).filter(|owner| owner.kind == "Job");
     let clause = match job.as_ref().map(|job| (job, look_up(ctx, target.namespace, job))) {
@@ -110,7 +110,7 @@ pub fn job(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing(counted, sentence).because([cause]).because(pods))
 }
 
-/// The meaning of a Job's reason for its failure.
+/// Returns the meaning of a Job's reason for its failure.
 fn meaning(target: Target, reason: &str) -> String {
     let spec = target.spec();
     match reason {
@@ -131,7 +131,7 @@ fn meaning(target: Target, reason: &str) -> String {
     }
 }
 
-/// The causes of a Job's pods that have failed or are not ready.
+/// Returns the causes of a Job's pods that have failed or are not ready.
 fn pods(ctx: &Context, target: Target) -> Vec<Cause> {
     let list = ctx.list("pods", Some(target.namespace));
     let own = list.iter().filter(|pod| is_owned_by(pod, target.uid())).map(|pod| Target::listed("pods", pod));

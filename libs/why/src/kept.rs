@@ -27,7 +27,7 @@ pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     }
 }
 
-/// An object with references to owners that do not exist.
+/// Explains an object with references to owners that do not exist.
 fn owned(ctx: &Context, target: Target) -> Option<Reason> {
     let all: Vec<Owner> = owners(target.object).collect();
     let looked_up: Vec<(&Owner, Lookup)> =
@@ -93,7 +93,7 @@ fn owned(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("owner gone", sentence).because([cause.waits_for(waits_for)]).because(deletion))
 }
 
-/// An object that had an owner and has none now.
+/// Explains an object that had an owner and has none now.
 fn orphan(ctx: &Context, target: Target) -> Option<Reason> {
     if owners(target.object).next().is_some() {
         return None;
@@ -148,7 +148,7 @@ fn orphan(ctx: &Context, target: Target) -> Option<Reason> {
     )
 }
 
-/// A claim that its StatefulSet left behind.
+/// Explains a claim that its StatefulSet retained.
 fn claim(ctx: &Context, target: Target) -> Option<Reason> {
     let ClaimOrigin { set, ordinal, retention } = stateful_sets::origin_of_claim(ctx, target)?;
     let short = ctx.short_of(target);
@@ -186,7 +186,7 @@ fn claim(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("retained", sentence).because([cause]).because(deletion))
 }
 
-/// A volume that its reclaim policy keeps after the deletion of its claim.
+/// Explains a volume that its reclaim policy keeps after the deletion of its claim.
 fn volume(ctx: &Context, target: Target) -> Option<Reason> {
     let phase = text(&target.status()["phase"])?;
     let policy = text(&target.spec()["persistentVolumeReclaimPolicy"]).unwrap_or("Retain");

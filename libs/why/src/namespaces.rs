@@ -14,7 +14,7 @@ const MAX_KINDS: usize = 5;
 /// The objects of each kind that are explained.
 const MAX_OBJECTS: usize = 3;
 
-/// The finalizer `kubernetes` of a namespace: the objects that are left in it.
+/// Explains the finalizer `kubernetes` of a namespace: the objects that are left in it.
 pub fn content(ctx: &Context, target: Target) -> Wait {
     let mut counts: Vec<String> = Vec::new();
     let mut finalizers: BTreeMap<String, i64> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub fn content(ctx: &Context, target: Target) -> Wait {
         for finalizer in list.iter().flat_map(|object| texts(&object["metadata"]["finalizers"])).take(1000) {
             *finalizers.entry(crate::text::quoted(finalizer)).or_default() += 1;
         }
-        // Those that are held by something come first.
+        // Objects with finalizers come first.
         let mut held: Vec<_> = list.iter().collect();
         held.sort_by_key(|object| texts(&object["metadata"]["finalizers"]).next().is_none());
         for object in held.into_iter().take(MAX_OBJECTS) {

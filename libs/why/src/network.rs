@@ -13,7 +13,7 @@ use crate::text::{enumerate, items, quoted, text, text_or_empty, texts};
 /// The pods of a Service that are explained.
 const MAX_PODS: usize = 3;
 
-/// The finalizer `service.kubernetes.io/load-balancer-cleanup`.
+/// Explains the finalizer `service.kubernetes.io/load-balancer-cleanup`.
 pub fn load_balancer(_: &Context, target: Target) -> Wait {
     let remedy = kubectl::remove_finalizer(target, "service.kubernetes.io/load-balancer-cleanup");
     Wait {
@@ -23,7 +23,8 @@ pub fn load_balancer(_: &Context, target: Target) -> Wait {
     }
 }
 
-/// The finalizer `networking.k8s.io/service-cidr-finalizer`: addresses of Services in the range.
+/// Explains the finalizer `networking.k8s.io/service-cidr-finalizer`: addresses of Services in the
+/// range.
 pub fn addresses(ctx: &Context, target: Target) -> Wait {
     let ranges: Vec<String> = texts(&target.spec()["cidrs"]).take(4).map(quoted).collect();
     let clause = format!(
@@ -89,7 +90,7 @@ fn endpoints(ctx: &Context, target: Target) -> Option<Reason> {
     )
 }
 
-/// A named target port that no container of the pods has.
+/// Explains a named target port that no container of the pods has.
 fn unmatched_port(ctx: &Context, target: Target, selected: &[Target]) -> Option<Reason> {
     let has = |name: &str| {
         selected.iter().any(|pod| {

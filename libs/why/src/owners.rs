@@ -28,7 +28,7 @@ impl Owner {
         group_of_version(&self.api_version)
     }
 
-    /// The full name of the owner, in the namespace of the dependent.
+    /// Returns the full name of the owner, in the namespace of the dependent.
     pub fn reference(&self, ctx: &Context, namespace: &str) -> String {
         let is_cluster_scoped =
             ctx.resource_of(&self.api_version, &self.kind).is_some_and(|owner| !owner.namespaced);
@@ -36,7 +36,7 @@ impl Owner {
         reference(&self.kind, self.group(), namespace, &self.name)
     }
 
-    /// The name of the owner in a sentence.
+    /// Returns the name of the owner in a sentence.
     pub fn short(&self) -> String {
         let is_custom = self.group().contains('.') && !self.group().ends_with(".k8s.io");
         reference(&self.kind, if is_custom { self.group() } else { "" }, "", &self.name)
@@ -88,7 +88,7 @@ pub fn look_up(ctx: &Context, namespace: &str, owner: &Owner) -> Lookup {
     found.filter(is_meant).map_or(Lookup::Missing, Lookup::Found)
 }
 
-/// The finalizer `foregroundDeletion`: dependents that block the deletion of their owner.
+/// Explains the finalizer `foregroundDeletion`: dependents that block the deletion of their owner.
 pub fn foreground(ctx: &Context, target: Target) -> Wait {
     let blocks = |object: &Value| {
         let mut references = items(&object["metadata"]["ownerReferences"]);
@@ -150,7 +150,7 @@ fn blocking_dependent(ctx: &Context, owner: Target, dependent: Target) -> Vec<Ca
     vec![Cause::of(ctx.reference_of(dependent)).field(field).waits_for(waits_for)]
 }
 
-/// The finalizer `orphan`: dependents that still refer to the owner.
+/// Explains the finalizer `orphan`: dependents that still refer to the owner.
 pub fn orphaning(ctx: &Context, target: Target) -> Wait {
     let namespace = Some(target.namespace).filter(|namespace| !namespace.is_empty());
     let mut causes = Vec::new();

@@ -41,7 +41,8 @@ pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     )
 }
 
-/// A pod that has failed: evicted, refused by its kubelet, or a container ended with an error.
+/// Explains a pod that has failed: evicted, refused by its kubelet, or a container ended with an
+/// error.
 fn failed(ctx: &Context, target: Target) -> Reason {
     let short = ctx.short_of(target);
     let cause = Cause::of(ctx.reference_of(target)).field("status.phase: Failed");
@@ -72,7 +73,7 @@ fn failed(ctx: &Context, target: Target) -> Reason {
         .because(findings.into_iter().map(|finding| finding.cause))
 }
 
-/// The node of a pod, if it does not exist or is not ready.
+/// Explains the node of a pod, if it does not exist or is not ready.
 fn node(ctx: &Context, target: Target) -> Option<Reason> {
     let name = text(&target.spec()["nodeName"])?;
     let short = ctx.short_of(target);
@@ -102,7 +103,8 @@ fn node(ctx: &Context, target: Target) -> Option<Reason> {
     )
 }
 
-/// A pod that its kubelet cannot start: claims, or volumes that cannot be mounted.
+/// Explains a pod that its kubelet cannot start: because of claims, or of volumes that cannot be
+/// mounted.
 fn starting(ctx: &Context, target: Target) -> Option<Reason> {
     let short = ctx.short_of(target);
     let claims = scheduling::claims(ctx, target);
@@ -137,7 +139,7 @@ fn containers(ctx: &Context, target: Target, phase: &str) -> Option<Reason> {
     Some(reason.because(findings.into_iter().map(|finding| finding.cause)))
 }
 
-/// The readiness gates that are not true.
+/// Explains the readiness gates that are not true.
 fn gates(ctx: &Context, target: Target) -> Option<Reason> {
     let is_open = |name: &str| is_true(target.object, name).is_some();
     let closed: Vec<&str> = items(&target.spec()["readinessGates"])

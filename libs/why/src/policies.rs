@@ -26,7 +26,7 @@ pub fn quotas_in(ctx: &Context, namespace: &str, message: &str) -> Vec<Cause> {
     vec![cause.waits_for(used).remedy("raise spec.hard of the quota, or delete objects that it counts")]
 }
 
-/// The use of a quota: `pods 2 of 2`.
+/// Formats the use of a quota: `pods 2 of 2`.
 fn usage(quota: &Value) -> String {
     let hard = quota["status"]["hard"].as_object().or_else(|| quota["spec"]["hard"].as_object());
     let lines = hard.into_iter().flatten().take(6).map(|(resource, hard)| {
@@ -71,7 +71,7 @@ pub fn budget(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::ready("no disruptions allowed", sentence).because([cause.waits_for(numbers(ctx, target))]))
 }
 
-/// The numbers by which a budget allows no eviction.
+/// Formats the numbers by which a budget allows no eviction.
 fn numbers(ctx: &Context, budget: Target) -> String {
     let status = budget.status();
     let [healthy, desired, expected] =

@@ -40,7 +40,7 @@ impl Reason {
         Reason { state: State::Progressing, ..Reason::failing(short, sentence) }
     }
 
-    /// A finding about an object that is as it should be.
+    /// Creates a finding about a healthy object.
     pub fn ready(short: impl Into<String>, sentence: impl Into<String>) -> Reason {
         Reason { state: State::Ready, ..Reason::failing(short, sentence) }
     }

@@ -65,7 +65,7 @@ fn described(ctx: &Context, refusal: &Refusal) -> String {
     )
 }
 
-/// The part of the API server that refused a request, by the message.
+/// Returns the part of the API server that refused a request, by the message.
 fn origin(message: &str) -> Option<&'static str> {
     const ORIGINS: [(&str, &str); 7] = [
         ("admission webhook", "an admission webhook refused it"),

@@ -60,7 +60,7 @@ impl Display for Explanation {
 }
 
 impl Cause {
-    /// The cause without the parts that a sentence has already.
+    /// Returns the cause without the parts that a sentence already has.
     fn beside(&self, sentence: &str) -> Cause {
         let other = |text: &str| if sentence.contains(text) { String::new() } else { text.to_owned() };
         Cause { remedy: other(&self.remedy), waits_for: other(&self.waits_for), ..self.clone() }

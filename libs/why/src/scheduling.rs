@@ -77,7 +77,7 @@ pub fn reason(ctx: &Context, target: Target) -> Reason {
     Reason::failing("Unschedulable", sentence).because(causes).because(claims)
 }
 
-/// The claims of a pod that keep it from starting.
+/// Returns the claims of a pod that keep it from starting.
 pub fn claims(ctx: &Context, target: Target) -> Vec<Cause> {
     let names = claims::of_pod(target.object).into_iter().map(|(name, _)| name);
     names.flat_map(|claim| claim_causes(ctx, target, &claim)).collect()
@@ -103,7 +103,7 @@ fn claim_causes(ctx: &Context, target: Target, claim: &str) -> Vec<Cause> {
     }
 }
 
-/// A pod on which no scheduler has reported.
+/// Explains a pod on which no scheduler has reported.
 fn unseen(ctx: &Context, target: Target) -> Reason {
     let short = ctx.short_of(target);
     let scheduler = text(&target.spec()["schedulerName"]).unwrap_or("default-scheduler");

@@ -17,7 +17,7 @@ pub const SETS: &str = "statefulsets.apps";
 /// The ordinals of a StatefulSet that are visited.
 const MAX_ORDINALS: i64 = 1000;
 
-/// The first ordinal, and the one after the last.
+/// Returns the first ordinal, and the one after the last.
 pub fn ordinals(set: &Value) -> (i64, i64) {
     let start = count(&set["spec"]["ordinals"]["start"]).max(0);
     let replicas = set["spec"]["replicas"].as_i64().unwrap_or(1).max(0);
@@ -52,8 +52,8 @@ pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     surplus(ctx, target).or_else(|| rollout(ctx, target))
 }
 
-/// A pod that does not exist yet: its claim is in the way, its creation is refused, or an earlier
-/// one is waited for.
+/// Explains a pod that does not exist yet: its claim blocks it, its creation is refused, or it
+/// waits for an earlier pod.
 fn missing_pod(ctx: &Context, target: Target, pod: &str, counted: &str, is_parallel: bool) -> Reason {
     let short = ctx.short_of(target);
     let pod_name = ctx.short("pods", pod);
@@ -139,7 +139,7 @@ fn unready_pod(
     Reason::progressing(counted.to_owned(), sentence).because(causes)
 }
 
-/// A pod of a revision that is no longer wanted, which a StatefulSet does not replace while it is
+/// Explains a pod of an outdated revision, which a StatefulSet does not replace while the pod is
 /// not ready.
 fn stuck_rollout(target: Target, pod: &Value) -> Option<String> {
     let update = text(&target.status()["updateRevision"])?;
@@ -154,7 +154,7 @@ fn stuck_rollout(target: Target, pod: &Value) -> Option<String> {
     })
 }
 
-/// Pods beyond the last ordinal.
+/// Explains pods beyond the last ordinal.
 fn surplus(ctx: &Context, target: Target) -> Option<Reason> {
     let (start, end) = ordinals(target.object);
     let list = ctx.list("pods", Some(target.namespace));
@@ -176,7 +176,7 @@ fn surplus(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("scaling down", sentence).because(causes))
 }
 
-/// All pods are ready, and some are of an older revision.
+/// Explains a rollout in which all pods are ready, and some are of an older revision.
 fn rollout(ctx: &Context, target: Target) -> Option<Reason> {
     let (spec, status) = (target.spec(), target.status());
     let update = text(&status["updateRevision"]).filter(|update| status["currentRevision"] != **update)?;

@@ -221,7 +221,7 @@ impl<'a> Builder<'a> {
         Tree { root, omitted: self.omitted }
     }
 
-    /// The dependents of an owner; `path` has the owners above them.
+    /// Returns the dependents of an owner; `path` has the owners above them.
     fn dependents_of(&mut self, uid: &str, depth: usize, path: &mut Vec<Key>) -> Vec<TreeNode> {
         let indexes = self.dependents.get(uid).cloned().unwrap_or_default();
         let mut nodes = Vec::new();

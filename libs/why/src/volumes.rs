@@ -14,7 +14,7 @@ use crate::text::{enumerate, quoted, text, text_or_empty};
 /// The resource of the volumes.
 pub const VOLUMES: &str = "persistentvolumes";
 
-/// The claim of a volume: its namespace and name.
+/// Returns the claim of a volume: its namespace and name.
 fn claim_of(volume: &Value) -> Option<(&str, &str)> {
     let claim = &volume["spec"]["claimRef"];
     Some((text_or_empty(&claim["namespace"]), text(&claim["name"])?))
@@ -33,7 +33,7 @@ fn set_policy(volume: Target, policy: &str) -> String {
     kubectl::merge(VOLUMES, "", volume.name, &patch)
 }
 
-/// The finalizer `kubernetes.io/pv-protection`: the claim that the volume is bound to.
+/// Explains the finalizer `kubernetes.io/pv-protection`: the claim that the volume is bound to.
 pub fn protection(ctx: &Context, target: Target) -> Wait {
     let claim = claim_of(target.object).filter(|_| phase(target) == "Bound");
     let Some((namespace, name)) = claim else {
@@ -57,7 +57,7 @@ pub fn protection(ctx: &Context, target: Target) -> Wait {
     Wait { clause, remedy, causes: vec![cause] }
 }
 
-/// The finalizers that keep a volume until its storage is deleted (KEP-2644).
+/// Explains the finalizers that keep a volume until its storage is deleted (KEP-2644).
 pub fn storage_deletion(ctx: &Context, target: Target) -> Wait {
     const AFTER: &str = "after it has deleted the storage of the volume";
     let (phase, policy) = (phase(target), policy(target));
@@ -89,7 +89,7 @@ pub fn storage_deletion(ctx: &Context, target: Target) -> Wait {
     }
 }
 
-/// The last failure to delete the storage of a volume: the message, and the cause.
+/// Returns the last failure to delete the storage of a volume: the message, and the cause.
 fn deletion_failure(ctx: &Context, target: Target) -> Option<(String, Cause)> {
     let cause = Cause::of(ctx.reference_of(target));
     if phase(target) == "Failed" {
@@ -128,7 +128,7 @@ fn attached(ctx: &Context, target: Target) -> Vec<Cause> {
     causes.collect()
 }
 
-/// The finalizers of external-attacher on VolumeAttachments and volumes.
+/// Explains the finalizers of external-attacher on VolumeAttachments and volumes.
 pub fn detachment(ctx: &Context, target: Target) -> Wait {
     let driver = quoted(text_or_empty(&target.spec()["attacher"]));
     let node = text(&target.spec()["nodeName"]).map(|node| ctx.short("nodes", node));
@@ -148,7 +148,8 @@ pub fn detachment(ctx: &Context, target: Target) -> Wait {
     }
 }
 
-/// The finalizer `kubernetes.io/vac-protection`: the claims and volumes of a VolumeAttributesClass.
+/// Explains the finalizer `kubernetes.io/vac-protection`: the claims and volumes of a
+/// VolumeAttributesClass.
 pub fn class_protection(ctx: &Context, target: Target) -> Wait {
     let mut users = Vec::new();
     for resource in [CLAIMS, VOLUMES] {
@@ -240,7 +241,7 @@ fn released(ctx: &Context, target: Target, cause: Cause) -> Reason {
         .because([cause.waits_for("a person who decides about its data").remedy(remedy)])
 }
 
-/// A volume that waits for the claim it is reserved for.
+/// Explains a volume that waits for the claim it is reserved for.
 fn available(ctx: &Context, target: Target) -> Option<Reason> {
     let short = ctx.short_of(target);
     let (namespace, name) = claim_of(target.object)?;

@@ -28,7 +28,7 @@ impl<K: ?Sized> Clone for Change<K> {
 }
 
 impl Change<dyn Object> {
-    /// The change, of an object of a kind.
+    /// Converts the change to one of an object of a kind.
     pub(crate) fn downcast<K: Cached>(self) -> Change<K> {
         let of_kind = |object: Option<Arc<dyn Object>>| object.and_then(object::downcast);
         Change { old: of_kind(self.old), new: of_kind(self.new) }
@@ -36,7 +36,7 @@ impl Change<dyn Object> {
 }
 
 impl<K> Change<K> {
-    /// The object as it is, or was at last.
+    /// Returns the current object, or its last state if it was deleted.
     pub fn object(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
@@ -47,14 +47,14 @@ impl<K> Change<K> {
         self.old.as_deref().map(&what) != self.new.as_deref().map(&what)
     }
 
-    /// The states before and after.
+    /// Iterates over the states before and after the change.
     pub fn states(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(&self.new)
     }
 }
 
 impl<K: Resource> Change<K> {
-    /// The name of the object.
+    /// Returns the name of the object.
     pub fn name(&self) -> Option<NamespacedName> {
         self.object().map(|object| NamespacedName::of(object.as_ref()))
     }
@@ -69,12 +69,12 @@ pub struct Changes<K> {
 }
 
 impl<K: Cached> Changes<K> {
-    /// The changes that an indexer of the kind sends.
+    /// Returns the changes that an indexer of the kind sends.
     pub(super) fn of(receiver: UnboundedReceiver<Sent>) -> Changes<K> {
         Changes { receiver, following: None, kind: PhantomData }
     }
 
-    /// The next change. None: the cache is gone.
+    /// Receives the next change; None if the cache no longer exists.
     pub async fn recv(&mut self) -> Option<Change<K>> {
         self.following = None;
         let (change, work) = self.receiver.next().await?;
@@ -82,7 +82,7 @@ impl<K: Cached> Changes<K> {
         Some(change.downcast())
     }
 
-    /// The changes that wait.
+    /// Takes the waiting changes.
     pub fn take_waiting(&mut self) -> Vec<Change<K>> {
         let mut waiting = Vec::new();
         while let Ok((change, work)) = self.receiver.try_recv() {

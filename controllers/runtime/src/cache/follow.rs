@@ -193,7 +193,8 @@ where
     }
 }
 
-/// The revision at which a watch goes on; None if an object has none, after which all are listed anew.
+/// Returns the revision from which a watch continues; None if an object has none: then everything
+/// is listed again.
 fn known(revision: u64) -> Option<u64> {
     (revision > 0).then_some(revision)
 }
@@ -409,10 +410,11 @@ mod tests {
         assert_eq!(versions, [false, false, false, false, false, true, true]);
     }
 
-    /// A watch that ends goes on at once where it was, unless the server ends one after the other, with events or without.
+    /// Verifies that a watch that ends continues at once at its revision, unless the server ends
+    /// one watch after another, with events or without.
     #[tokio::test(start_paused = true)]
     #[expect(clippy::disallowed_methods, reason = "the time of the test is paused")]
-    async fn a_watch_that_ends_goes_on() {
+    async fn a_watch_that_ends_continues() {
         let quiet = |count: usize| vec![(200, Vec::new()); count];
         let busy = |count: usize| {
             (0..count).map(|index| (200, vec![line("MODIFIED", "a", 9 + index as u64)])).collect::<Answers>()

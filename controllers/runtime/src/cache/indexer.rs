@@ -212,8 +212,7 @@ impl Indexer {
         self.advance(revision);
     }
 
-    /// - `complete`: the revision up to which all is known with this object; None while objects are
-    ///   listed
+    /// Inserts or updates an object.
     fn insert(&self, new: Arc<dyn Object>, complete: Option<u64>) {
         let name = NamespacedName::of_meta(new.metadata());
         let mut state = self.state();

@@ -21,7 +21,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + S
 
 /// An object of some kind.
 pub trait Object: Any + Send + Sync {
-    /// Its metadata.
+    /// Returns the metadata of the object.
     fn metadata(&self) -> &ObjectMeta;
 }
 
@@ -31,13 +31,13 @@ impl<K: Cached> Object for K {
     }
 }
 
-/// The object of a kind as one of any kind, without what no controller reasons about.
+/// Converts an object to one of any kind, without the fields that no controller uses.
 pub(super) fn erase<K: Cached>(mut object: K) -> Arc<dyn Object> {
     object.meta_mut().managed_fields = None;
     Arc::new(object)
 }
 
-/// None if the object is of another type.
+/// Converts an object to its type; None if it has another one.
 pub(super) fn downcast<K: Cached>(object: Arc<dyn Object>) -> Option<Arc<K>> {
     let object: Arc<dyn Any + Send + Sync> = object;
     object.downcast().ok()
@@ -46,7 +46,7 @@ pub(super) fn downcast<K: Cached>(object: Arc<dyn Object>) -> Option<Arc<K>> {
 /// Reads an object of one kind.
 pub type Decode = fn(&str) -> serde_json::Result<Arc<dyn Object>>;
 
-/// [`Decode`] for a kind.
+/// Decodes an object of a kind; see [`Decode`].
 pub fn decode<K: Cached>(text: &str) -> serde_json::Result<Arc<dyn Object>> {
     serde_json::from_str(text).map(erase::<K>)
 }

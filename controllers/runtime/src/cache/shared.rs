@@ -39,13 +39,15 @@ impl CachedObjects {
 }
 
 impl SharedObjects {
-    /// All objects as of a revision at which both servers had the same; None if the cache is not that far, or farther.
+    /// Returns all objects as of a revision up to which both servers have the same objects; None if
+    /// the cache is behind or ahead of it.
     pub(super) fn all(&self) -> Option<(Vec<Arc<dyn Object>>, u64)> {
         let complete = self.indexer.upgrade()?.complete_objects();
         complete.filter(|(_, revision)| (1..=self.revision).contains(revision))
     }
 
-    /// The object of this name and version. Later versions of the two servers differ even where their revisions are equal.
+    /// Returns the object of this name and version. After the common revision, the objects of the
+    /// two servers differ even at equal revisions.
     pub(super) fn get(&self, meta: &ObjectMeta) -> Option<Arc<dyn Object>> {
         if !(1..=self.revision).contains(&revision(meta)) {
             return None;

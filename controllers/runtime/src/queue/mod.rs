@@ -494,7 +494,7 @@ mod tests {
         assert_eq!(found, ["a", "b", "c"]);
     }
 
-    /// Two queues of a control plane with a manual clock.
+    /// Creates two queues of a control plane with a manual clock.
     fn queues_in_turns() -> (Clock, [Queue<&'static str>; 2]) {
         let (clock, _manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
         let metrics = Metrics::new(prometheus::Registry::new());

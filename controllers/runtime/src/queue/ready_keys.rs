@@ -107,7 +107,7 @@ impl<K: Key> KeysInTurns<K> {
         popped.map(|(.., key)| (key, turn))
     }
 
-    /// Has a place for the first key, which may not be the one that had it.
+    /// Enqueues for a turn for the first key, which may have changed.
     fn take_place(&mut self) {
         let Some(turns) = self.clock.turns() else { return };
         let (id, name) = (self.id, &self.name);

@@ -114,12 +114,12 @@ impl Drop for Working {
 }
 
 impl Process {
-    /// One that works until it is dropped.
+    /// Creates a process that works until it is dropped.
     fn new(leases: &Leases) -> Process {
         Process::with_end(leases, std::future::pending().boxed())
     }
 
-    /// A process with work that ends with a future.
+    /// Creates a process with work that ends with a future.
     fn with_end(leases: &Leases, end: BoxFuture<'static, ()>) -> Process {
         let (context, clock) = leases.context();
         let (works, (stop, stopped)) = (Arc::new(AtomicBool::new(false)), oneshot::channel());

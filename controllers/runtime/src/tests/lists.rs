@@ -24,7 +24,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// A context over this API.
+    /// Creates a context with this API.
     pub fn context<S>(&self, settings: S) -> (Context<S>, MockClock) {
         let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
         let lists = self.clone();
@@ -41,7 +41,7 @@ impl Lists {
         self.released.send_modify(|released| released.push(plural));
     }
 
-    /// The number of lists of a resource that were requested.
+    /// Returns the number of lists of a resource that were requested.
     pub fn requested(&self, plural: &str) -> usize {
         self.requested.lock().get(plural).copied().unwrap_or_default()
     }

@@ -27,7 +27,7 @@ use super::metrics::Metrics;
 use super::supervise::Supervisor;
 use super::*;
 
-/// A context over an API that never answers.
+/// Creates a context with an API that never responds.
 fn context() -> (Context<()>, MockClock) {
     let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let silent = tower::service_fn(|_: Request<Body>| {
@@ -139,7 +139,7 @@ async fn a_key_is_worked_on_again_after_its_writes_are_seen() {
     assert_eq!(passes.recv().await, Some(3));
 }
 
-/// A client of an API that responds to each request with this.
+/// Creates a client of an API that responds to each request with this response.
 fn answering(code: u16, response: Value) -> Client {
     let service = tower::service_fn(move |_: Request<Body>| {
         let response = Body::from(response.to_string().into_bytes());
@@ -167,7 +167,7 @@ async fn waits_after_delete(code: u16, message: &str, params: &DeleteParams) -> 
 }
 
 #[tokio::test]
-async fn what_a_delete_finds_gone_is_waited_for() {
+async fn a_delete_waits_until_the_cache_observes_the_deletion() {
     let revision = Preconditions { uid: Some("u".to_owned()), resource_version: Some("1".to_owned()) };
     let uid = "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (u) does not match the UID in record (v). The object might have been deleted and then recreated";
     let this = || uid_precondition(&object(1));
@@ -234,8 +234,8 @@ impl cache::Index<ConfigMap> for Fragile {
     }
 }
 
-/// A context over an API where every streaming list has one object, and then nothing more. In the first lists it cannot be
-/// read.
+/// Creates a context with an API where every streaming list has one object and then no events. In
+/// the first lists the object cannot be decoded.
 fn context_of_one(unreadable: usize) -> (Context<()>, MockClock) {
     let (clock, mock) = Clock::mock(Timestamp::UNIX_EPOCH);
     let lists = Arc::new(AtomicUsize::new(0));

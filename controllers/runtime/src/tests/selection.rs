@@ -168,7 +168,7 @@ static FRAGILE: ControllerDescriptor<Settings> = ControllerDescriptor {
 };
 
 #[tokio::test]
-async fn a_controller_that_panics_is_started_again_and_the_others_go_on() {
+async fn a_controller_that_panics_is_restarted_and_the_others_continue() {
     let (lists, readiness) = (Lists::default(), Readiness::default());
     let (context, clock) = lists.context(Settings { has_key: true });
     let selected = [&FRAGILE, &CONTROLLERS[0]];

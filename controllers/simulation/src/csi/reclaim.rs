@@ -130,7 +130,7 @@ impl Controller for ReclaimController {
 }
 
 impl ReclaimController {
-    /// The node that a volume is attached to.
+    /// Returns the node that a volume is attached to.
     fn attached_to(&self, volume: &PersistentVolume) -> Option<String> {
         let attachments = self.attachments.by::<ByVolume>(&NamespacedName::of(volume));
         attachments.first().map(|attachment| attachment.spec.node_name.clone())

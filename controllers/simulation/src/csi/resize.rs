@@ -109,7 +109,7 @@ fn requested(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
-/// The conditions about something else.
+/// Returns the conditions that are not about resizing.
 fn others(claim: &PersistentVolumeClaim) -> Vec<PersistentVolumeClaimCondition> {
     let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.filter(|condition| !OF_RESIZES.contains(&condition.type_.as_str())).cloned().collect()

@@ -64,7 +64,8 @@ impl Inheritance {
                 let Some(owner) = change.new.as_ref().filter(|_| has_changed(change)) else { return };
                 let (uid, is_new) = (owner.meta().uid.as_ref(), change.old.is_none());
                 for pod in pods_of(owner.meta().namespace.as_deref().unwrap_or_default()) {
-                    // What is below a new object is known by its controller, and what is deeper does not exist yet.
+                    // Direct dependents of a new object are found by their controller; deeper ones
+                    // do not exist yet.
                     let is_direct = controller_of(&pod.metadata).map(|controller| &controller.uid) == uid;
                     let is_below =
                         || inheritance.owners(&pod).iter().any(|(_, meta)| meta.uid.as_ref() == uid);
@@ -83,7 +84,8 @@ impl Inheritance {
         on(&self.statefulsets, self.clone(), sources, pods_of.clone());
     }
 
-    /// The overrides that a pod inherits, the nearest first. None: its namespace is not known.
+    /// Returns the overrides that a pod inherits, the nearest first; None if its namespace is not
+    /// known.
     pub fn of(&self, pod: &Pod) -> Option<Vec<Overrides>> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let own = self.namespaces.get(&NamespacedName::new("", namespace))?;

@@ -274,8 +274,8 @@ impl Kubelet {
         SimulatedNode::named(pods::node(pod)?, self.nodes)
     }
 
-    /// The knowledge about a pod: that of another pod of its name is forgotten, and a pod that nothing is known about is restored from its
-    /// status.
+    /// Returns the record of a pod: the record of another pod of its name is replaced, and an
+    /// unknown pod is restored from its status.
     async fn record(&self, key: &NamespacedName, pod: &Pod) -> PodRecord {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let known = self.records().get(key).cloned();
@@ -294,7 +294,8 @@ impl Kubelet {
         }
     }
 
-    /// The behavior of a pod, and the warnings about its annotations. None: it may not start, since its namespace is not known yet.
+    /// Returns the behavior of a pod, and the warnings about its annotations; None if it may not
+    /// start, since its namespace is not known yet.
     fn behavior(&self, pod: &Pod, record: &PodRecord) -> Option<(PodBehavior, Vec<String>)> {
         let is_new = record.state.is_none() && pod.metadata.deletion_timestamp.is_none();
         let inherited = match self.inheritance.of(pod) {
@@ -304,7 +305,8 @@ impl Kubelet {
         Some(PodBehavior::of(pod, &inherited, self.profile))
     }
 
-    /// The obstacles to the start of a pod: volumes that are not mounted, which events report, missing references and images.
+    /// Returns the obstacles to the start of a pod: volumes that are not mounted, which events
+    /// report, missing references and images.
     async fn obstacles(
         &self,
         pod: &Pod,
@@ -325,7 +327,7 @@ impl Kubelet {
         Ok(obstacles)
     }
 
-    /// The references that are missing to a pod while a container of it waits to be started.
+    /// Returns the references that a pod lacks while one of its containers waits to be started.
     async fn missing_references(
         &self,
         pod: &Pod,
@@ -468,7 +470,7 @@ impl PodRecord {
     }
 }
 
-/// The images that a node cannot pull: no other annotation of a node counts for its pods.
+/// Returns the images that a node cannot pull: its only annotation that affects its pods.
 fn missing_images(node: &Node) -> Images {
     annotation(&node.metadata, MISSING_IMAGES).and_then(|images| images.parse().ok()).unwrap_or_default()
 }

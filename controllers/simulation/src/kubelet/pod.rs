@@ -14,20 +14,20 @@ pub fn waits_for_removal(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some() && (grace > 0 || !is_kept)
 }
 
-/// The name of a pod in the kubelet's messages.
+/// Returns the name of a pod in the kubelet's messages.
 pub fn full_name(pod: &Pod) -> String {
     let NamespacedName { namespace, name } = NamespacedName::of(pod);
     format!("{name}_{namespace}({})", pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The time that the containers of a pod may take to exit.
+/// Returns the time that the containers of a pod may take to exit.
 pub fn grace_period(pod: &Pod) -> Duration {
     let of_spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
     let seconds = pod.metadata.deletion_grace_period_seconds.or(of_spec).unwrap_or(30);
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Messages about the readiness gates of a pod that are not true.
+/// Returns messages about the readiness gates of a pod that are not true.
 pub fn closed_gates(pod: &Pod) -> Vec<String> {
     let known = |r#type: &str| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());

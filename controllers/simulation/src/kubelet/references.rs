@@ -76,7 +76,7 @@ impl References {
         sources_of(sources, &self.secrets, Kind::Secret, pods_of.clone());
     }
 
-    /// The kubelet's messages about the volumes of a pod, and the obstacles of its start.
+    /// Returns the kubelet's messages about the volumes of a pod, and the obstacles to its start.
     ///
     /// # Errors
     /// A request failed.
@@ -165,7 +165,7 @@ fn missing<'a>(pod: &'a Pod, known: &Known<'a>) -> (Vec<String>, Obstacles) {
 }
 
 impl<'a> Reference<'a> {
-    /// The object; an error if it does not exist and has to.
+    /// Returns the object; an error if it does not exist and is required.
     fn keys<'k>(&self, known: &'k Known<'a>) -> Result<Option<&'k Keys>, String> {
         match known.get(&(self.kind, self.name)) {
             _ if self.is_optional => Ok(None),
@@ -205,13 +205,13 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// All references of a pod.
+/// Iterates over all references of a pod.
 fn all(pod: &Pod) -> impl Iterator<Item = Reference<'_>> {
     let volumes = mounted_volumes(pod).flat_map(of_volume);
     volumes.chain(containers(pod).flat_map(of_container))
 }
 
-/// The volumes of a pod that a container mounts: a kubelet skips the others.
+/// Iterates over the volumes of a pod that a container mounts: a kubelet skips the others.
 fn mounted_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
     let mounted: HashSet<&str> = containers(pod)
         .flat_map(|container| container.volume_mounts.iter().flatten())
@@ -221,7 +221,8 @@ fn mounted_volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
     volumes.filter(move |volume| mounted.contains(volume.name.as_str()))
 }
 
-/// The containers that wait for what they refer to: not the ephemeral ones.
+/// Iterates over the containers that wait for the objects that they refer to: all except the
+/// ephemeral ones.
 fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     init.chain(pod.spec.iter().flat_map(|spec| &spec.containers))

@@ -165,7 +165,8 @@ impl PodRuntimeState {
         PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
-    /// The state that follows from a status, after a restart of this process. None: no kubelet has accepted the pod.
+    /// Restores the state from a status after a restart of this process; None if no kubelet has
+    /// accepted the pod.
     pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
         let status = pod.status.as_ref()?;
         let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);
@@ -204,7 +205,7 @@ impl PodRuntimeState {
         self.containers.iter().filter(|container| container.role == Role::Main)
     }
 
-    /// Does all that is due at `now`.
+    /// Performs all transitions that are due at `now`.
     pub fn advance(
         &mut self,
         pod: &Pod,
@@ -254,7 +255,7 @@ impl PodRuntimeState {
         }
     }
 
-    /// Containers exit, sidecars and ephemeral ones after the others; then the pod has ended.
+    /// Stops the containers, sidecars and ephemeral ones after the others; then the pod has ended.
     fn stop(
         &mut self,
         stop: Stop,
@@ -278,8 +279,8 @@ impl PodRuntimeState {
         }
     }
 
-    /// The pod has ended. If it was stopped, containers that never ran are lost; else they wait for ever, behind an init container that
-    /// failed.
+    /// Marks the pod as ended. If it was stopped, containers that never ran are lost; else they
+    /// wait forever behind an init container that failed.
     fn finish(&mut self, now: Timestamp) {
         for container in &mut self.containers {
             match &container.state {
@@ -300,8 +301,9 @@ impl PodRuntimeState {
         self.end = Some(if succeeded { End::Succeeded } else { End::Failed });
     }
 
-    /// Ephemeral containers start at any time. Init containers run one after another, each to its success, and sidecars start in their
-    /// turn; the others start together after them.
+    /// Starts containers: ephemeral ones at any time, init containers one after another, each after
+    /// the success of the previous one, with sidecars at their position, and the others together
+    /// after them.
     fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
         let now = during.now;
         let all = || containers(during.pod);
@@ -556,12 +558,12 @@ fn pulled(image: &str) -> String {
     format!("Container image {image:?} already present on machine and can be accessed by the pod")
 }
 
-/// The kubelet's message about an image that it must not pull.
+/// Returns the kubelet's message about an image that it must not pull.
 pub fn never_pulled(image: &str) -> String {
     format!("Container image {image:?} is not present with pull policy of Never")
 }
 
-/// The error of the container runtime about an image that its registry does not have.
+/// Returns the error of the container runtime about an image that its registry does not have.
 pub fn missing_image(image: &str) -> String {
     format!(
         "rpc error: code = NotFound desc = failed to pull and unpack image {image:?}: failed to resolve reference {image:?}: {image}: not found"

@@ -108,7 +108,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     .into()
 }
 
-/// Dates a condition; it keeps its transition time if its status does not change.
+/// Sets the times of a condition; it keeps its transition time if its status does not change.
 fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp) -> PodCondition {
     let status = if is_true { "True" } else { "False" };
     let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());

@@ -28,8 +28,8 @@ impl Pool {
         is_free
     }
 
-    /// The address of a Service: the one that it has, else the one that it asks for, else the first free one. None: that is not free,
-    /// or none is.
+    /// Allocates the address of a Service: the one that it has, else the one that it requests, else
+    /// the first free one; None if that one is taken, or none is free.
     ///
     /// - `choice`: a number that follows from the Service, if its address shall; None for the lowest one
     pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>, choice: Option<u64>) -> Option<Ipv4Addr> {
@@ -46,7 +46,7 @@ impl Pool {
         Some(address)
     }
 
-    /// Gives the address of a Service back.
+    /// Releases the address of a Service.
     pub fn release(&mut self, uid: &str) {
         if let Some(address) = self.by_uid.remove(uid) {
             self.taken.remove(&address);
@@ -57,7 +57,7 @@ impl Pool {
         self.block.has_service(address) && !self.taken.contains_key(&address)
     }
 
-    /// The first free address from one on that follows from a number.
+    /// Returns the first free address, starting at one derived from a number.
     fn free_from(&self, choice: u64) -> Option<Ipv4Addr> {
         // More than there are Services, and few enough to walk.
         let most = self.block.services().take(1 << 16).count().max(1) as u64;
@@ -65,7 +65,7 @@ impl Pool {
         self.block.services().skip(skipped).find(|address| self.is_free(*address))
     }
 
-    /// The first gap in the taken addresses.
+    /// Returns the first gap in the taken addresses.
     fn lowest_free(&self) -> Option<Ipv4Addr> {
         let first = self.block.services().next()?;
         let mut taken = self.taken.range(first..).map(|(address, _)| address).peekable();

@@ -124,7 +124,8 @@ impl Controller for ServiceAddresses {
 }
 
 impl ServiceAddresses {
-    /// The address of a Service: the one that it asks for, else the one that it has if it may keep it, else any. None: no such is free.
+    /// Allocates the address of a Service: the one that it requests, else the one that it has if it
+    /// may keep it, else any; None if no such address is free.
     fn allocate(&self, key: &NamespacedName, uid: &str, service: &Service) -> Option<Ipv4Addr> {
         let wanted = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.as_deref());
         let wanted = wanted.filter(|ip| !ip.is_empty()).map(str::parse::<Ipv4Addr>);
@@ -159,7 +160,7 @@ impl ServiceAddresses {
         Ok(ignore_not_found(ignore_conflict(written))?.flatten().is_some())
     }
 
-    /// Gives the address of a Service back.
+    /// Releases the address of a Service.
     fn release(&self, key: &NamespacedName) {
         self.known(|known| {
             if let Some(uid) = known.uids.remove(key) {
@@ -191,7 +192,7 @@ fn is_load_balancer(service: &Service) -> bool {
     })
 }
 
-/// The address of the load balancer of a Service.
+/// Returns the address of the load balancer of a Service.
 fn address(service: &Service) -> Option<Ipv4Addr> {
     let load_balancer = service.status.as_ref()?.load_balancer.as_ref()?;
     load_balancer.ingress.as_ref()?.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok())

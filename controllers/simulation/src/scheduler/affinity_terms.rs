@@ -9,21 +9,21 @@ use kube::core::{Selector, SelectorExt};
 /// The labels of namespaces, by their names.
 pub type Namespaces = HashMap<String, BTreeMap<String, String>>;
 
-/// The required affinity terms of a pod.
+/// Iterates over the required affinity terms of a pod.
 pub fn required_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let to = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
     to.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
 }
 
-/// The required anti-affinity terms of a pod.
+/// Iterates over the required anti-affinity terms of a pod.
 pub fn required_anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()).into_iter().flatten()
 }
 
-/// The preferred terms of a pod, those of anti-affinity with a negative weight.
+/// Iterates over the preferred terms of a pod, those of anti-affinity with a negative weight.
 pub fn preferred_terms(pod: &Pod) -> impl Iterator<Item = (&PodAffinityTerm, i64)> {
     fn weighted(
         terms: Option<&Vec<WeightedPodAffinityTerm>>,

@@ -29,7 +29,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    /// One that no preemption helps against.
+    /// Creates a rejection that preemption cannot resolve.
     pub fn unresolvable(reason: &str) -> Option<Rejection> {
         Some(Rejection { reasons: vec![reason.to_owned()], is_resolvable: false })
     }

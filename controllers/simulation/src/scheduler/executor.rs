@@ -92,7 +92,7 @@ impl Scheduler {
             }
         }
         self.report_unschedulable(pod, message, Some(node), ctx).await?;
-        // Those of lower priority that were nominated for the node have to look for another one.
+        // Pods of lower priority that were nominated for the node lose the nomination.
         for other in self.pods.all() {
             if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
             {

@@ -90,7 +90,7 @@ fn insufficient_resources(candidate: &Candidate, node: &NodeInfo) -> Option<Reje
     (!rejection.reasons.is_empty()).then_some(rejection)
 }
 
-/// Volumes that are elsewhere, now or once they are made.
+/// Rejects a node that the pod's volumes cannot be attached to, now or once they are provisioned.
 fn unreachable_volumes(candidate: &Candidate, node: &NodeInfo) -> Option<Rejection> {
     let Candidate { claims, .. } = candidate;
     if !claims.volumes.iter().all(|volume| reaches(volume, &node.node)) {

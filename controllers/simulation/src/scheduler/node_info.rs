@@ -13,12 +13,13 @@ use super::affinity_terms::{has_affinity, required_anti_affinity_terms};
 pub struct CpuAndMemory(pub [i64; 2]);
 
 impl CpuAndMemory {
-    /// The amounts in a list of resources.
+    /// Returns the amounts in a list of resources.
     pub fn of(list: &ResourceList) -> CpuAndMemory {
         CpuAndMemory([amount(list, "cpu").milli_value(), amount(list, "memory").value()])
     }
 
-    /// The assumed use of a pod with these requests: a container without a request uses something too.
+    /// Returns the assumed use of a pod with these requests: a container without a request uses
+    /// something too.
     pub fn with_defaults(self, spec: &PodSpec) -> CpuAndMemory {
         const DEFAULT: [i64; 2] = [100, 200 << 20];
         let lacking = |resource: &str| {
@@ -35,13 +36,13 @@ impl CpuAndMemory {
         ]))
     }
 
-    /// The sum of two.
+    /// Returns the sum of two amounts.
     pub fn plus(self, CpuAndMemory([more_cpu, more_memory]): CpuAndMemory) -> CpuAndMemory {
         let CpuAndMemory([cpu, memory]) = self;
         CpuAndMemory([cpu.saturating_add(more_cpu), memory.saturating_add(more_memory)])
     }
 
-    /// The difference of two.
+    /// Returns the difference of two amounts.
     pub fn minus(self, CpuAndMemory([less_cpu, less_memory]): CpuAndMemory) -> CpuAndMemory {
         let CpuAndMemory([cpu, memory]) = self;
         CpuAndMemory([cpu.saturating_sub(less_cpu), memory.saturating_sub(less_memory)])

@@ -12,17 +12,17 @@ use crate::simulated::{is_finished, is_ignored};
 /// The scheduler of pods that name none.
 pub const NAME: &str = "default-scheduler";
 
-/// The priority of a pod.
+/// Returns the priority of a pod.
 pub fn priority(pod: &Pod) -> i32 {
     pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0)
 }
 
-/// The node that pods were preempted from for this one.
+/// Returns the node on which pods were preempted for this one.
 pub fn nominated_node(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.nominated_node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The order in which pods are scheduled: by priority, then by age, then by name.
+/// Sorts pods in the order in which they are scheduled: by priority, then by age, then by name.
 pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     pods.sort_by(|a, b| {
         let age = |pod: &Pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -33,12 +33,12 @@ pub fn sort_by_priority(mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
     pods
 }
 
-/// The parts of a pod that its place depends on; a status is no part of it.
+/// Returns the parts of a pod that its placement depends on, without its status.
 pub fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
     (pod.metadata.generation, pod.metadata.labels.as_ref())
 }
 
-/// The uid of a pod.
+/// Returns the uid of a pod.
 pub fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -16,7 +16,8 @@ fn set(strategy: Value) -> DaemonSet {
     serde_json::from_value(set).unwrap()
 }
 
-/// Nodes by their names; an upper case one is not selected, and `?` after a name is a taint that no pod is scheduled with.
+/// Builds nodes with these names; an upper case one is not selected, and `?` after a name is a
+/// taint that prevents scheduling.
 fn nodes(names: &str) -> Vec<Arc<Node>> {
     let node = |word: &str| {
         let name = word.trim_end_matches('?');
@@ -30,8 +31,9 @@ fn nodes(names: &str) -> Vec<Arc<Node>> {
     names.split_whitespace().map(node).collect()
 }
 
-/// Pods as `node:flags`, flags being `n` new or `o` old, `r` ready, `w` waits for the scheduler, `F` failed, `S` succeeded and `t`
-/// terminating. They are named by their position, and each is older than the next.
+/// Builds pods from `node:flags`, flags being `n` new or `o` old, `r` ready, `w` waits for the
+/// scheduler, `F` failed, `S` succeeded and `t` terminating. They are named by their position, and
+/// each is older than the next.
 fn pods(words: &str) -> Vec<Arc<Pod>> {
     let pod = |(index, word): (usize, &str)| {
         let (node, flags) = word.split_once(':').unwrap();

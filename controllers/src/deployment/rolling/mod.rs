@@ -18,7 +18,7 @@ pub(super) enum Step {
     CreateNew,
     /// The pods of old ReplicaSets have to be deleted first.
     AwaitOldPods,
-    /// All sizes are as they are to be now.
+    /// Every ReplicaSet has its desired size.
     Rest,
 }
 

@@ -12,7 +12,7 @@ fn deployment(replicas: i32, surge: Value, unavailable: Value) -> Deployment {
     serde_json::from_value(json!({"spec": spec})).unwrap()
 }
 
-/// `size/available`, or nothing.
+/// Parses `size/available`; None for an empty text.
 fn set(name: &str, text: &str) -> Option<Arc<ReplicaSet>> {
     let (size, available) = text.split_once('/')?;
     let number = |text: &str| text.parse::<i32>().unwrap();
@@ -21,7 +21,7 @@ fn set(name: &str, text: &str) -> Option<Arc<ReplicaSet>> {
     Some(Arc::new(serde_json::from_value(set).unwrap()))
 }
 
-/// The old ones, and the new one behind a bar.
+/// Parses the old sets, and the new one after a bar.
 fn sets(text: &str) -> ReplicaSets {
     let (old, new) = text.split_once('|').unwrap();
     let names = ["a", "b", "c"].into_iter();

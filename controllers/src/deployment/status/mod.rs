@@ -18,13 +18,15 @@ use super::rolling;
 pub(super) const NEW_REPLICA_SET_AVAILABLE: &str = "NewReplicaSetAvailable";
 pub(super) const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 
-/// The time that a rollout has to progress; None: any time, and its progress is not reported.
+/// Returns the time that a rollout has to progress; None for no limit: then its progress is not
+/// reported.
 pub(super) fn progress_deadline(deployment: &Deployment) -> Option<SignedDuration> {
     let seconds = deployment.spec.as_ref()?.progress_deadline_seconds?;
     (seconds != i32::MAX).then(|| SignedDuration::from_secs(seconds.into()))
 }
 
-/// The counts and the condition `Available`; the other conditions are kept. Counts of 0 are absent, as they are stored.
+/// Computes the counts and the condition `Available`; the other conditions are kept. Counts of 0
+/// are absent, as they are stored.
 pub(super) fn calculate(deployment: &Deployment, sets: &ReplicaSets, now: Timestamp) -> DeploymentStatus {
     let sum = |number: fn(&ReplicaSetStatus) -> Option<i32>| {
         sets.all().fold(0i32, |sum, set| sum.saturating_add(reported(set, number)))
@@ -54,7 +56,8 @@ pub(super) fn calculate(deployment: &Deployment, sets: &ReplicaSets, now: Timest
     status
 }
 
-/// None if one of them does not report it, though it was reconciled.
+/// Returns the number of terminating pods; None if one of the sets does not report it, though it
+/// was reconciled.
 fn terminating(sets: &ReplicaSets) -> Option<i32> {
     sets.all().try_fold(0i32, |sum, set| {
         let status = set.status.as_ref();
@@ -83,7 +86,7 @@ pub(super) fn with_progress(
     let old = deployment.status.clone().unwrap_or_default();
     match progress_deadline(deployment) {
         None => remove(&mut status, PROGRESSING),
-        // What was completed once is not watched any more.
+        // A completed rollout has no progress deadline.
         Some(_)
             if status.replicas == status.updated_replicas
                 && reason(&old, PROGRESSING) == Some(NEW_REPLICA_SET_AVAILABLE) => {}
@@ -162,7 +165,7 @@ pub(super) fn recheck_after(
     Some(Duration::try_from(left).unwrap_or_default() + LATER)
 }
 
-/// The condition of the new ReplicaSet, or of the first other one that has it.
+/// Returns the condition of the new ReplicaSet, or of the first other one that has it.
 fn replica_failure(sets: &ReplicaSets) -> Option<DeploymentCondition> {
     let failure = |set: &Arc<ReplicaSet>| {
         let conditions = set.status.as_ref()?.conditions.as_ref()?;

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 
-/// A Deployment of 4 replicas, of which 3 have to be available, with a deadline of 600 s.
+/// Builds a Deployment of 4 replicas, of which 3 have to be available, with a deadline of 600 s.
 fn deployment(status: Value) -> Deployment {
     let rolling = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
     let spec = json!({

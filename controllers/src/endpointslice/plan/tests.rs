@@ -7,7 +7,8 @@ fn service(spec: Value) -> Service {
     serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
 }
 
-/// A pod by its name, its address and words: `ready`, `terminating`, `over`, and a node other than `node`.
+/// Builds a pod from its name, its address and words: `ready`, `terminating`, `over`, and a node
+/// other than `node`.
 fn pod(name: &str, ip: &str, words: &str) -> Arc<Pod> {
     let has = |word: &str| words.split(' ').any(|w| w == word);
     let node = words.split(' ').find_map(|word| word.strip_prefix("on:")).unwrap_or("node");
@@ -61,7 +62,7 @@ fn apply(plan: &Plan, slices: &mut BTreeMap<String, Arc<EndpointSlice>>) -> Stri
     text.join(" ")
 }
 
-/// The endpoints of slices: `r` ready, `s` serving, `t` terminating.
+/// Formats the endpoints of slices: `r` ready, `s` serving, `t` terminating.
 fn endpoints(slices: &BTreeMap<String, Arc<EndpointSlice>>) -> String {
     let endpoint = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
         let conditions = endpoint.conditions.clone().unwrap();

@@ -27,8 +27,8 @@ pub fn job(spec: Value, status: Value) -> Job {
     serde_json::from_value(object).unwrap()
 }
 
-/// Pods as in `a:Running b:Failed:1`: names, phases and indexes. A `+` behind the phase: ready; a `-`: terminating; `!`: without
-/// the finalizer; `~`: finished long ago.
+/// Builds pods from a text such as `a:Running b:Failed:1`: names, phases and indexes. A `+` after
+/// the phase: ready; a `-`: terminating; `!`: without the finalizer; `~`: finished long ago.
 pub fn pods(text: &str) -> Vec<Arc<Pod>> {
     text.split_whitespace().map(pod).collect()
 }
@@ -83,7 +83,8 @@ fn render(action: &PodAction) -> String {
     }
 }
 
-/// The action, the reason of the verdict, and the status after a reconciliation in which every request succeeded.
+/// Returns the action, the reason of the verdict, and the status after a reconciliation in which
+/// every request succeeded.
 fn reconcile(job: &Job, pods: &[Arc<Pod>]) -> (String, String, Value) {
     let observed = Observed {
         job,

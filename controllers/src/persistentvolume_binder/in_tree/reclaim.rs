@@ -178,7 +178,7 @@ impl ReclaimController {
         Ok(other.map(|other| format!("its directory is also that of persistentvolume {other}")))
     }
 
-    /// The volume as the server has it, if its claim is deleted.
+    /// Returns the volume as the server has it, if its claim is deleted.
     async fn released(
         &self,
         volume: &PersistentVolume,
@@ -206,7 +206,7 @@ impl ReclaimController {
         using.map(|pod| NamespacedName::of(pod.as_ref()).to_string()).collect()
     }
 
-    /// Phase Failed, with an event when it changes.
+    /// Sets phase Failed, and records an event if the phase changes.
     async fn fail(
         &self,
         volume: &PersistentVolume,

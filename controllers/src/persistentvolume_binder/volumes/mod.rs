@@ -102,7 +102,8 @@ impl Controller for VolumeController {
 }
 
 impl VolumeController {
-    /// The plugin or driver that deletes what is behind a volume, by its class: clients may write anything on the volume.
+    /// Returns the plugin or driver that deletes the storage of a volume, by its class: clients may
+    /// write anything on the volume.
     fn deleter(&self, volume: &PersistentVolume) -> String {
         match in_tree::deletes(volume) {
             Ok(true) => HOST_PATH.to_owned(),
@@ -119,7 +120,8 @@ impl VolumeController {
         self.recorder.event(about.object_ref(&()), event.r#type, event.reason, event.message.clone());
     }
 
-    /// Phase Released; then an event for an unknown reclaim policy. Known policies are left to the plugins.
+    /// Sets phase Released and records an event for an unknown reclaim policy. The plugins apply
+    /// known policies.
     async fn release(&self, mut volume: PersistentVolume, ctx: &ReconcileContext) -> Result<(), Error> {
         if !matches!(volume.phase(), "Released" | "Failed") {
             volume = self.writer.volume_phase(volume, "Released", ctx).await?;
@@ -136,7 +138,8 @@ impl VolumeController {
     }
 }
 
-/// The volumes of a deleted claim, which may have been deleted before it named one that was made for it.
+/// Returns the volumes of a deleted claim, including one provisioned for the claim that the claim
+/// does not name yet.
 fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) -> Vec<NamespacedName> {
     match claim.volume_name() {
         "" => {
@@ -147,8 +150,8 @@ fn volumes_of(claim: &PersistentVolumeClaim, volumes: &Cache<PersistentVolume>) 
     }
 }
 
-/// The claim that a volume refers to, by name and uid. That there is none is asked of the server: the cache may be behind, and
-/// what follows may be the end of the data.
+/// Returns the claim that a volume refers to, by name and uid. The server is asked if the cache has
+/// no such claim: the cache may be behind, and the data may be deleted next.
 pub async fn referred(
     claims: &Arc<Cache<PersistentVolumeClaim>>,
     volume: &PersistentVolume,

@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The component that has to delete a volume's storage, by KEP-2644.
+    /// Verifies the component that has to delete a volume's storage, by KEP-2644.
     #[test]
     fn marks() {
         let by = |provisioner: &str| json!({PROVISIONED_BY: provisioner});
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The finalizers with the gate on, and with the gate off again.
+    /// Verifies the finalizers with the gate enabled, and then disabled again.
     #[test]
     fn finalizers_are_exchanged() {
         let (plugin, driver) = (IN_TREE_PROTECTION, EXTERNAL_PROTECTION);

@@ -70,7 +70,7 @@ impl Which {
     }
 }
 
-/// The requests or limits of a whole pod, with its overhead.
+/// Returns the requests or limits of a whole pod, with its overhead.
 fn resources(pod: &Pod, which: Which) -> ResourceList {
     let Some(spec) = &pod.spec else { return ResourceList::new() };
     let init_containers = spec.init_containers.iter().flatten().map(|container| {
@@ -92,7 +92,8 @@ fn resources(pod: &Pod, which: Which) -> ResourceList {
     total
 }
 
-/// The resources that count for a container: those of its spec and, during a resize, those that it has.
+/// Returns the resources that count for a container: those of its spec and, during a resize, those
+/// that it has.
 fn held(pod: &Pod, container: &Container, which: Which) -> ResourceList {
     let asked = which.of(container.resources.as_ref());
     let Some(status) = status_of(pod, &container.name).filter(|status| status.resources.is_some()) else {

@@ -217,7 +217,8 @@ impl World {
         collected
     }
 
-    /// Nodes and the collector do all that they can. Returns the claims that go with their owners.
+    /// Runs nodes and the collector until they have nothing left to do. Returns the claims that are
+    /// deleted with their owners.
     pub fn calm(&mut self) -> Vec<Arc<PersistentVolumeClaim>> {
         let mut collected = Vec::new();
         loop {

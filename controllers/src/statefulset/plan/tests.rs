@@ -7,7 +7,7 @@ use super::*;
 const NOW: &str = "2026-01-01T00:01:00Z";
 const GATES: Gates = Gates { retention: true, start: true, max_unavailable: false };
 
-/// A set `web` of three pods at the revision `new`, with what `spec` says besides.
+/// Builds a set `web` of three pods at the revision `new`, with the further fields in `spec`.
 fn set(spec: Value) -> StatefulSet {
     let mut set = json!({
         "metadata": {"name": "web", "namespace": "n", "uid": "S", "generation": 1},
@@ -19,8 +19,9 @@ fn set(spec: Value) -> StatefulSet {
     serde_json::from_value(set).unwrap()
 }
 
-/// `web-0:Ready`, `web-1:Pending`, `web-2:Unready`, `web-3:Failed`, `web-4:Fresh` (ready for ten seconds); `/old` is of the revision
-/// `old`, `~` terminates, `?` has lost its label.
+/// Builds a pod from `web-0:Ready`, `web-1:Pending`, `web-2:Unready`, `web-3:Failed` or
+/// `web-4:Fresh` (ready for ten seconds); `/old` is of the revision `old`, `~` terminates, `?` has
+/// lost its label.
 fn pod(text: &str) -> Arc<Pod> {
     let (name, rest) = text.split_once(':').unwrap();
     let state = rest.trim_end_matches("/old").trim_end_matches(['~', '?']);
@@ -47,7 +48,8 @@ fn pod(text: &str) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// `data-web-0`, with `@S` the set's, with `@web-0` that pod's, with `@x` an earlier pod's of the name, with `~` terminating.
+/// Builds a claim from `data-web-0`, with `@S` owned by the set, with `@web-0` by that pod, with
+/// `@x` by an earlier pod of the name, with `~` terminating.
 fn claim(text: &str) -> (String, Arc<PersistentVolumeClaim>) {
     let (name, owner) =
         text.trim_end_matches('~').split_once('@').unwrap_or((text.trim_end_matches('~'), ""));
@@ -81,8 +83,9 @@ fn planned(set: &StatefulSet, pods: &str, claims: &str, gates: Gates) -> Plan {
     })
 }
 
-/// `+` creates a pod or, before it, a claim; `=` completes and `*` repairs a pod, `>` gives a claim to somebody, `-` deletes a pod, and
-/// `^` does so for the update. Stages are separated by `|`.
+/// Formats a plan: `+` creates a pod or, before it, a claim; `=` completes and `*` repairs a pod,
+/// `>` sets the owner of a claim, `-` deletes a pod, and `^` does so for the update. Stages are
+/// separated by `|`.
 fn shown(plan: &Plan) -> String {
     let stages = plan.stages.iter().map(|stage| stage.iter().map(show).collect::<Vec<_>>().join(" "));
     let outdated: Vec<_> = plan.outdated.iter().map(|pod| format!("^{}", pod_name(pod))).collect();
@@ -125,7 +128,7 @@ fn check(spec: &Value, cases: &[(&str, &str, &str)]) {
 }
 
 #[test]
-fn ordered_sets_go_one_by_one() {
+fn ordered_sets_are_scaled_one_by_one() {
     check(
         &json!({}),
         &[
@@ -188,7 +191,7 @@ fn a_range_starts_anywhere() {
 }
 
 #[test]
-fn updates_go_down_to_the_partition() {
+fn updates_end_at_the_partition() {
     let rolling = |partition: i32| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}});
     let all_old = "web-0:Ready/old web-1:Ready/old web-2:Ready/old";
     check(
@@ -227,7 +230,7 @@ fn pods_have_to_be_ready_for_a_while() {
 }
 
 #[test]
-fn claims_come_and_go_with_their_pods() {
+fn claims_are_created_and_deleted_with_their_pods() {
     let spec = |deleted: &str, scaled: &str, replicas: i32| {
         let policy = json!({"whenDeleted": deleted, "whenScaled": scaled});
         json!({
@@ -284,7 +287,7 @@ fn gates_can_be_closed() {
 }
 
 #[test]
-fn a_set_that_goes_only_tells() {
+fn a_terminating_set_only_updates_its_status() {
     let mut set = set(json!({}));
     set.metadata.deletion_timestamp = serde_json::from_value(json!(NOW)).unwrap();
     let plan = planned(&set, "web-0:Failed", "", GATES);
@@ -362,7 +365,8 @@ fn creations_keep_pace_with_the_pods_that_run() {
     }
 }
 
-/// A set that may not create more pods yet is updated and made smaller all the same: otherwise a wrong template could never be mended.
+/// Verifies that a set that may not create more pods yet is still updated and scaled down:
+/// otherwise a wrong template could never be corrected.
 #[test]
 fn what_is_not_created_yet_holds_up_nothing_else() {
     let parallel = |replicas: i32, partition: i32| {

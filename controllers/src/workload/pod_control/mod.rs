@@ -29,7 +29,7 @@ pub struct PodControl {
 }
 
 impl PodControl {
-    /// `recorder` is that of the controller.
+    /// Creates a control for pods. `recorder` is the controller's.
     pub fn new(recorder: Recorder, pods: Arc<Cache<Pod>>) -> PodControl {
         PodControl { recorder, pods }
     }

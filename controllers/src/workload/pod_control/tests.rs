@@ -17,7 +17,8 @@ use super::*;
 
 const LAST: &str = "Last";
 
-/// A client of an API that responds to requests for pods with this; and the reasons and messages of the events that are written.
+/// Creates a client of an API that responds to requests for pods with this response. Also returns
+/// the reasons and messages of the events that are written.
 fn api(code: u16, response: Value) -> (Client, mpsc::UnboundedReceiver<(String, String)>) {
     let (sender, events) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -55,7 +56,7 @@ fn refusal(code: u16, reason: &str, cause: Option<&str>) -> (u16, Value) {
     (code, status)
 }
 
-/// The outcome, and the events about the owner.
+/// Returns the outcome, and the events about the owner.
 async fn outcome(
     (code, response): (u16, Value),
     pod: &Arc<Pod>,

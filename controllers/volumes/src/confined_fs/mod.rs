@@ -106,7 +106,7 @@ impl Root {
     /// Removes all that is in a directory in here. It is no error if that does not exist.
     ///
     /// # Errors
-    /// It cannot be emptied, is no directory, or another file system is mounted there.
+    /// It cannot be emptied, is not a directory, or another file system is mounted there.
     pub fn empty(&self, name: &Name) -> io::Result<()> {
         let Some(root) = self.open()? else { return Ok(()) };
         match open_entry(&root, name)? {
@@ -160,7 +160,7 @@ impl Root {
         File::from(file).write_all(bytes)
     }
 
-    /// Reads a file in here, up to a number of bytes. None: it does not exist, or is no file.
+    /// Reads a file in here, up to a number of bytes. None if it does not exist or is not a file.
     ///
     /// # Errors
     /// It cannot be read, or is longer.

@@ -268,7 +268,7 @@ mod tests {
     }
     use Outcome::{Nothing, Refused, Removed};
 
-    /// Everything that a volume's source may lead to, with a file in each directory.
+    /// Creates the directories that a volume's source may lead to, with a file in each.
     fn world() -> (tempfile::TempDir, Directories) {
         let data = tempfile::tempdir_in("/tmp").unwrap();
         for path in

@@ -111,7 +111,7 @@ pub enum Step {
 }
 
 impl Operations {
-    /// No operations yet.
+    /// Creates an empty set of operations.
     pub fn new(clock: Clock) -> Operations {
         Operations { clock, known: Mutex::default() }
     }

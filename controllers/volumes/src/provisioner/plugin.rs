@@ -63,13 +63,13 @@ pub struct ProvisionRequest<'a> {
 }
 
 impl ProvisionRequest<'_> {
-    /// The message if the selected node does not exist.
+    /// Returns the message if the selected node does not exist.
     pub fn missing_node(&self) -> Option<String> {
         let (name, node) = self.node.as_ref()?;
         node.is_none().then(|| format!("node {name:?} not found"))
     }
 
-    /// The volume for a claim and its class, with a reference to the claim.
+    /// Builds the volume for a claim and its class, with a reference to the claim.
     pub(super) fn volume(&self, name: &str) -> PersistentVolume {
         let ProvisionRequest { claim, class, .. } = self;
         let mut volume = PersistentVolume::default();

@@ -193,7 +193,7 @@ impl<P: ProvisionerPlugin> ProvisionController<P> {
     }
 }
 
-/// The name of the volume that is made for a claim.
+/// Returns the name of the volume that is provisioned for a claim.
 fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.uid().unwrap_or_default())
 }

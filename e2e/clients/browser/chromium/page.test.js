@@ -112,7 +112,7 @@ test('the slider goes back in time and returns', async () => {
   }
   assert.ok(isReady, 'history has the claim before its deletion');
   assert.equal(await browser.run('return document.getElementById("live").getAttribute("aria-pressed")'), 'false');
-  // What happens meanwhile does not change the moment that is shown.
+  // Concurrent changes do not affect the displayed revision.
   const { metadata } = await call('POST', `${SHOP}/configmaps`, { metadata: { name: 'later' } });
   await browser.until('return Number(window.coracle.revision()) >= arguments[0]', Number(metadata.resourceVersion));
   assert.ok(!(await rows()).some(row => row.includes('later')));

@@ -51,7 +51,7 @@ func TestApplyConfigurationsAreSharedConflictingAndForced(t *testing.T) {
 		t.Fatalf("%v, %v", taken, err)
 	}
 
-	// What a manager extracts is what it applied; what it leaves out then is removed.
+	// A manager extracts the fields that it applied; fields that it then omits are removed.
 	live, err := deployments.Get(ctx, "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

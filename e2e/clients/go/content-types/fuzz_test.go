@@ -59,7 +59,7 @@ func settle(t *testing.T, object runtime.Object) runtime.Object {
 	return object
 }
 
-// What two objects of the same content, and responses about them, may differ in: identities, times and allocations.
+// The allowed differences of two objects of the same content, and of responses about them.
 var (
 	times       = regexp.MustCompile(`"(uid|creationTimestamp|time|resourceVersion|clusterIP)":"[^"]*"`)
 	identities  = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)

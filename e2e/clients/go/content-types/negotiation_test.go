@@ -84,7 +84,7 @@ func TestDamagedProtobufIsABadRequest(t *testing.T) {
 	for end := range len(whole) {
 		response := do(t, "POST", "/api/v1/namespaces/default/configmaps?dryRun=All", header, whole[:end])
 		content := body(t, response)
-		// What ends between two fields is whole, but lacks some: the published types decode it too.
+		// A body that ends between two fields is valid but lacks some: the published types decode it too.
 		_, _, err := codecs.UniversalDeserializer().Decode(whole[:end], nil, nil)
 		if response.StatusCode != http.StatusBadRequest && (err != nil || response.StatusCode >= 500) {
 			t.Errorf("%d of %d bytes: %s %s", end, len(whole), response.Status, content)

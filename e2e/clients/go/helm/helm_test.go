@@ -124,7 +124,7 @@ func TestAChartIsInstalledUpgradedRolledBackAndUninstalled(t *testing.T) {
 	h.run("upgrade", "shop", "chart", "--set=replicas=3,image=web:2", "--wait", "--timeout=50s")
 	h.want(2, "deployed")
 	ready(3, "web:2")
-	// What others changed stays, as far as the chart does not say otherwise.
+	// Changes by others stay unless the chart sets the same fields.
 	deployment := web()
 	deployment.Spec.Template.Annotations = map[string]string{"by": "hand"}
 	if _, err := clients.AppsV1().Deployments("default").Update(ctx, deployment, metav1.UpdateOptions{FieldManager: "hand"}); err != nil {
@@ -141,7 +141,7 @@ func TestAChartIsInstalledUpgradedRolledBackAndUninstalled(t *testing.T) {
 		t.Errorf("history: %s", history)
 	}
 
-	// What is invalid fails the release, and says why.
+	// An invalid value fails the release with a reason.
 	if output, err := h.try("upgrade", "shop", "chart", "--set=replicas=-1"); err == nil || !strings.Contains(output, "must be greater than or equal to 0") {
 		t.Errorf("an invalid upgrade: %v\n%s", err, output)
 	}

@@ -120,7 +120,7 @@ func isDeletedInTheForeground(t *testing.T, s *state, boats int32) {
 	mooring := s.moor(t, boats)
 	check(t, s.Delete(t.Context(), mooring, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	untilGone(t, s, mooring, &MooringList{})
-	// What it owned was deleted before.
+	// Its dependents were deleted before it.
 	for _, owned := range []client.Object{&corev1.ConfigMap{}, &appsv1.Deployment{}} {
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(mooring), owned); !apierrors.IsNotFound(err) {
 			t.Errorf("the %T: %v", owned, err)

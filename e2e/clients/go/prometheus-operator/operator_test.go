@@ -132,7 +132,7 @@ func TestStatefulSetsAreMadeOfCustomResourcesAndDeletedWithThem(t *testing.T) {
 	}
 	ready("alertmanager-main", 3)
 
-	// What is invalid is refused by the definition's schema.
+	// The definition's schema rejects invalid values.
 	wrong := []byte(`{"spec":{"logLevel":"loud"}}`)
 	_, err := prometheuses.Patch(t.Context(), "main", types.MergePatchType, wrong, metav1.PatchOptions{})
 	if err == nil || !strings.Contains(err.Error(), `spec.logLevel: Unsupported value: "loud"`) {

@@ -45,7 +45,7 @@ const (
 	name    = "v1alpha1.wardle.example.com"
 )
 
-// What the manifests lack of the rights to read what the admission of its library reads.
+// The permissions that the manifests lack: reads of the admission policies by the library.
 const policies = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -9,7 +9,8 @@ pub enum Sleep {
     Forever,
 }
 
-/// The time that `sleep` sleeps, the sum of its arguments; None for numbers that not every `sleep` takes.
+/// Returns the time that `sleep` sleeps, the sum of its arguments; None for numbers that not every
+/// `sleep` takes.
 pub fn sleep(arguments: &[String]) -> Option<Sleep> {
     if arguments.is_empty() {
         return None;
@@ -34,7 +35,7 @@ pub fn sleep(arguments: &[String]) -> Option<Sleep> {
     Some(Duration::try_from_secs_f64(total).map_or(Sleep::Forever, Sleep::For))
 }
 
-/// The text that `echo` writes; None where shells differ.
+/// Returns the text that `echo` writes; None if it depends on the shell.
 pub fn echo(arguments: &[String]) -> Option<String> {
     let is_flag = |argument: &&String| {
         let letters = argument.strip_prefix('-').unwrap_or_default();
@@ -91,7 +92,7 @@ fn escapes(text: &str, of: Escapes) -> Option<String> {
     Some(result)
 }
 
-/// The character of a number at the beginning of a text, and the rest of the text.
+/// Parses a number at the beginning of a text. Returns its character and the rest of the text.
 fn number(text: &str, radix: u32, most: usize) -> Option<(char, &str)> {
     let digits = text.bytes().take(most).take_while(|byte| char::from(*byte).is_digit(radix)).count();
     let value = u8::from_str_radix(text.get(..digits)?, radix).ok().filter(u8::is_ascii)?;
@@ -102,7 +103,8 @@ fn number(text: &str, radix: u32, most: usize) -> Option<(char, &str)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// The text that `printf` writes: its format is repeated until no argument is left. None for conversions beyond `%s`, `%d` and `%%`.
+/// Returns the text that `printf` writes: its format is repeated until no argument is left; None
+/// for conversions other than `%s`, `%d` and `%%`.
 ///
 /// - `limit`: in bytes
 pub fn printf(arguments: &[String], limit: usize) -> Result<Option<String>, TooLong> {
@@ -112,7 +114,7 @@ pub fn printf(arguments: &[String], limit: usize) -> Result<Option<String>, TooL
     }
 }
 
-/// The text that `printf` writes, or the beginning of one that is longer than the limit.
+/// Returns the text that `printf` writes, or the beginning of one that is longer than the limit.
 fn printed(arguments: &[String], limit: usize) -> Option<String> {
     let (format, arguments) = match arguments {
         [separator, format, arguments @ ..] if separator == "--" => (format, arguments),
@@ -158,7 +160,8 @@ fn printed(arguments: &[String], limit: usize) -> Option<String> {
     }
 }
 
-/// The line that a shell with the option `-x` writes before it executes a command; None where shells quote differently.
+/// Returns the line that a shell with the option `-x` writes before it executes a command; None if
+/// the quoting depends on the shell.
 pub fn trace(arguments: &[String]) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:,+@%".contains(c);
     let are_plain = arguments.iter().all(|argument| !argument.is_empty() && argument.chars().all(is_plain));

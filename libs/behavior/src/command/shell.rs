@@ -124,19 +124,20 @@ impl Shell {
         }
     }
 
-    /// The time of the end, the output with its times, and the first command that was not clear.
+    /// Returns the time of the end, the output with its times, and the first command that was not
+    /// clear.
     pub fn finish(self) -> (Duration, Vec<Text>, Option<Unsimulated>) {
         (self.now, self.output, self.unsimulated)
     }
 
-    /// Names a command that is not clear, if it is the first one.
+    /// Records a command that is not clear, if it is the first one.
     pub fn name_unclear(&mut self, at: Duration, command: &str) {
         if !self.is_clear && self.unsimulated.is_none() {
             self.unsimulated = Some(Unsimulated::of(at, command));
         }
     }
 
-    /// A command of which nothing is known.
+    /// Handles a command of which nothing is known.
     pub fn unclear(&mut self) -> Outcome {
         self.is_clear = false;
         match self.unclear {
@@ -148,7 +149,7 @@ impl Shell {
         }
     }
 
-    /// The rest of a script of which nothing is known.
+    /// Handles the rest of a script of which nothing is known.
     pub fn unclear_rest(&mut self) -> Outcome {
         Err(self.unclear().map_or_else(|stop| stop, Stop::Exited))
     }
@@ -164,13 +165,13 @@ impl Shell {
         }
     }
 
-    /// A copy of the environment.
+    /// Returns a copy of the environment.
     fn environment(&mut self) -> Result<Environment, Stop> {
         self.spend(self.environment.size())?;
         Ok(self.environment.clone())
     }
 
-    /// A program with its arguments.
+    /// Executes a program with its arguments.
     pub fn execute(&mut self, words: &[String], depth: usize) -> Outcome {
         let Some((program, arguments)) = words.split_first() else { return Ok(0) };
         let name = match program.rsplit_once('/') {
@@ -233,7 +234,7 @@ impl Shell {
         Ok(0)
     }
 
-    /// `sh` with its arguments: a shell of its own, with the exported variables.
+    /// Executes `sh` with its arguments: a shell of its own, with the exported variables.
     fn nested(&mut self, shell: &str, arguments: &[String], depth: usize) -> Outcome {
         let mut options = ShellOptions::default();
         let mut arguments = arguments.iter().peekable();
@@ -339,7 +340,8 @@ impl Shell {
         Ok(0)
     }
 
-    /// A loop: it ends with its condition or by `exit`. One that still goes on after many iterations does so for ever.
+    /// Executes a loop: it ends with its condition or by `exit`. A loop that has not ended after
+    /// many iterations is endless.
     fn repeat(&mut self, looped: &Loop, mut code: u8, depth: usize) -> Outcome {
         let mut last = 0;
         for _ in 0..MOST_ITERATIONS {
@@ -444,7 +446,7 @@ impl Shell {
         outcome
     }
 
-    /// Commands that change the shell itself; None for others.
+    /// Executes commands that change the shell itself; None for others.
     fn builtin(&mut self, words: &[String], is_redirected: bool, code: u8, depth: usize) -> Option<Outcome> {
         let (name, arguments) = words.split_first()?;
         Some(match name.as_str() {
@@ -502,7 +504,7 @@ impl Shell {
         })
     }
 
-    /// `set` with options alone, of which Debian's shell does not know `pipefail`.
+    /// Executes `set` with options alone, of which Debian's shell does not know `pipefail`.
     fn set(&mut self, arguments: &[String]) -> Option<()> {
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
@@ -515,7 +517,7 @@ impl Shell {
         Some(())
     }
 
-    /// The fields that a word becomes; None if a variable in it is unknown, or the text too long.
+    /// Expands a word to its fields; None if a variable in it is unknown, or the text too long.
     fn fields(&mut self, word: &Word, code: u8) -> Result<Option<Vec<String>>, Stop> {
         let (mut fields, mut field) = (Vec::new(), None::<String>);
         let mut length = 0;
@@ -553,7 +555,7 @@ impl Shell {
         Ok(Some(fields))
     }
 
-    /// The value of a parameter; None if it is unknown: images set variables, too.
+    /// Returns the value of a parameter; None if it is unknown: images set variables, too.
     fn value(&self, name: &str, code: u8) -> Option<String> {
         if name == "?" {
             return Some(code.to_string());

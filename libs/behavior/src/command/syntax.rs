@@ -39,7 +39,7 @@ pub struct Loop<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// The text that it is read from; that of a loop is its condition.
+    /// Returns the text that the command was parsed from; that of a loop is its condition.
     pub fn source(&self) -> &'a str {
         match self {
             Step::Command(command, _) => command.source,
@@ -164,7 +164,7 @@ fn is_reserved(word: &str) -> bool {
     WORDS.contains(&word)
 }
 
-/// The text of a word without quotes and variables.
+/// Returns the text of a word without quotes and variables.
 fn plain(word: &Word) -> Option<&str> {
     match word.as_slice() {
         [Piece::Text { text, is_quoted: false }] => Some(text),
@@ -172,7 +172,7 @@ fn plain(word: &Word) -> Option<&str> {
     }
 }
 
-/// The variable and the value of a word such as `A=b`.
+/// Returns the variable and the value of a word such as `A=b`.
 fn assignment(word: &Word) -> Option<(String, Word)> {
     let (Piece::Text { text, is_quoted: false }, rest) = word.split_first()? else { return None };
     let (name, value) = text.split_once('=')?;
@@ -273,7 +273,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The loop after its first word; None if it is not plain: an empty body is an error.
+    /// Parses the loop after its first word; None if it is not plain: an empty body is an error.
     fn loop_after(&mut self, keyword: &str) -> Option<(Loop<'a>, Then)> {
         let Parsed::Command(condition, Then::Always) = self.command() else { return None };
         let mut body = Vec::new();
@@ -456,7 +456,8 @@ impl<'a> Parser<'a> {
         Token::Word(word)
     }
 
-    /// The piece after a dollar sign; None for a substitution or a parameter that is not plain.
+    /// Parses the piece after a dollar sign; None for a substitution or a parameter that is not
+    /// plain.
     fn variable(&mut self, is_quoted: bool) -> Option<Piece> {
         let mut name = String::new();
         match self.rest.peek().unwrap_or(' ') {
@@ -487,7 +488,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The name of a file without variables.
+/// Returns the name of a file without variables.
 fn file(word: &Word) -> Option<&str> {
     match word.as_slice() {
         [Piece::Text { text, .. }] => Some(text),

@@ -17,7 +17,8 @@ fn words(command: &[&str]) -> Vec<String> {
     command.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The end in milliseconds with the code, and the output with its times: `0 "hi\n", 2000:3`. With `?` where something was unclear.
+/// Formats the end in milliseconds with the code, and the output with its times: `0 "hi\n",
+/// 2000:3`, with a `?` if something was unclear.
 fn shown(command: &[&str], variables: &[(&str, &str)], unclear: Unclear) -> String {
     let run = follow(&words(command), &environment(variables), unclear, start());
     let lines = run.output.iter().map(|line| format!("{} {:?}, ", line.at.as_millis(), line.text));

@@ -18,7 +18,7 @@ fn read(annotations: &[(&str, &str)]) -> (PodBehavior, Vec<String>) {
     PodBehavior::of(&pod(annotations, json!({})), &[], Profile::Inert)
 }
 
-/// The end of the first container of a role, in milliseconds, and its code.
+/// Returns the end of the first container of a role, in milliseconds, and its code.
 fn ending(pod: &Pod, role: Role, profile: Profile) -> Option<(u128, i32)> {
     let (behavior, warnings) = PodBehavior::of(pod, &[], profile);
     assert_eq!(warnings, [""; 0]);

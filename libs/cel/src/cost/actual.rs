@@ -5,7 +5,7 @@ use crate::functions::Overload;
 use crate::types::Type;
 use crate::value::Value;
 
-/// The cost of a call with these arguments and this result; None stands for an error.
+/// Returns the cost of a call with these arguments and this result; None is an error.
 ///
 /// - `overload`: the overload, if the types of the arguments fit only one.
 pub fn of_call(
@@ -30,7 +30,7 @@ fn matched(text: u64, pattern: u64) -> u64 {
     scaled(text + 1, TRAVERSAL).saturating_mul(scaled(pattern, REGEX_LENGTH))
 }
 
-/// Lists and sets.
+/// Returns the cost of a function of lists and sets.
 fn of_list(name: &str, overload: &Overload, args: &[Value<'_>], result: Option<&Value<'_>>) -> Option<u64> {
     let made = |factor: f64, size: u64| (size as f64 * factor) as u64 + CALL + LIST;
     let compared = |at: usize| {
@@ -55,7 +55,7 @@ fn of_list(name: &str, overload: &Overload, args: &[Value<'_>], result: Option<&
     (!overload.params.is_empty()).then_some(cost)
 }
 
-/// The functions of Kubernetes' libraries, whatever the overload.
+/// Returns the cost of a function of Kubernetes' libraries, for all its overloads.
 fn of_kubernetes(name: &str, args: &[Value<'_>], result: Option<&Value<'_>>) -> Option<u64> {
     let traversed = |at: usize, factor: f64| scaled(size(args, at), factor * TRAVERSAL);
     Some(match name {
@@ -98,14 +98,14 @@ fn of_kubernetes(name: &str, args: &[Value<'_>], result: Option<&Value<'_>>) -> 
     })
 }
 
-/// Equality: of the values of Kubernetes' libraries at a fixed cost.
+/// Returns the cost of an equality: fixed for values of Kubernetes' libraries.
 fn of_equality(name: &str, args: &[Value<'_>]) -> Option<u64> {
     let ("_==_" | "_!=_", [a, b]) = (name, args) else { return None };
     let is_fixed = name == "_==_" && a.is_of_library();
     Some(if is_fixed { CALL } else { scaled(a.lesser_size(b), TRAVERSAL) })
 }
 
-/// The overloads for texts and lists.
+/// Returns the cost of an overload for texts and lists.
 fn of_overload(name: &str, overload: &Overload, args: &[Value<'_>]) -> Option<u64> {
     let first = overload.params.first();
     let texts = matches!(first, Some(Type::String | Type::Bytes));
@@ -122,7 +122,7 @@ fn of_overload(name: &str, overload: &Overload, args: &[Value<'_>]) -> Option<u6
     })
 }
 
-/// The cost of reading a value with all that is within it.
+/// Returns the cost of reading a value with all nested values.
 fn traversal(value: &Value<'_>) -> u64 {
     let bytes = |length: usize| (length as f64 * TRAVERSAL) as u64;
     match value {

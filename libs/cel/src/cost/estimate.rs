@@ -9,7 +9,7 @@ use crate::decl::{DeclKind, DeclType};
 use crate::functions::CallRef;
 use crate::types::Type;
 
-/// The estimated cost of an expression over a variable of a declared type.
+/// Estimates the cost of an expression over a variable of a declared type.
 pub fn estimate(expr: &Expr, types: &[Type], calls: &[Option<CallRef>], root: &Root) -> Range {
     let nodes = vec![Known::default(); types.len()];
     Estimator { types, calls, root, nodes, scopes: Vec::new() }.cost(expr)
@@ -102,7 +102,7 @@ impl Estimator<'_> {
         }
     }
 
-    /// The first step of a path.
+    /// Returns the first step of a path.
     fn begin(&self, name: &str) -> Path {
         match &self.root.name {
             Some(root) if **root != *name => Path::Unknown,
@@ -110,7 +110,8 @@ impl Estimator<'_> {
         }
     }
 
-    /// A further step. It is the first one where there was no path: upstream looks only at the steps after the first.
+    /// Returns the path with a further step. After an empty path it is the first one: upstream
+    /// examines only the steps after the first.
     fn step(&self, path: &Path, step: &str, part: fn(&DeclType, &str) -> Option<Arc<DeclType>>) -> Path {
         match path {
             Path::Empty => self.begin(step),
@@ -392,7 +393,7 @@ fn member(decl: &DeclType, field: &str) -> Option<Arc<DeclType>> {
     }
 }
 
-/// The attributes of devices have one size, whatever their names.
+/// Returns the type of a member of a device. Attributes of all names have the same size.
 fn member_of_device(decl: &DeclType, field: &str) -> Option<Arc<DeclType>> {
     match &decl.kind {
         DeclKind::Map(item) if matches!(item.kind, DeclKind::Dyn) && item.max_elements > 0 => {
@@ -413,7 +414,7 @@ fn item_of_list(decl: &DeclType, step: &str) -> Option<Arc<DeclType>> {
     item(decl, step)
 }
 
-/// The declared type of keys has no length. Indexes have no declared type.
+/// Returns the declared type of an index or key: there is none.
 fn index(_: &DeclType, _: &str) -> Option<Arc<DeclType>> {
     None
 }

@@ -28,7 +28,7 @@ impl Operand {
         self.size.unwrap_or(Range::UNKNOWN)
     }
 
-    /// A literal number of items; `other` if it is none.
+    /// Returns a literal number of items; `other` if the operand is not one.
     fn count(&self, other: u64) -> u64 {
         self.literal.map_or(other, |value| u64::try_from(value).unwrap_or(0))
     }
@@ -48,7 +48,7 @@ fn sized(cost: Range, size: Range) -> Option<CallEstimate> {
     Some(CallEstimate { cost, size: Some(size) })
 }
 
-/// The cost of a call without that of its arguments.
+/// Estimates the cost of a call without that of its arguments.
 pub fn estimate(name: &str, overload: &Overload, target: Option<&Operand>, args: &[Operand]) -> CallEstimate {
     of_lists(name, overload, target, args)
         .or_else(|| of_texts(name, target, args))
@@ -57,12 +57,12 @@ pub fn estimate(name: &str, overload: &Overload, target: Option<&Operand>, args:
         .unwrap_or(CallEstimate { cost: Range::fixed(CALL), size: None })
 }
 
-/// A list of a size is made, at a cost for each item.
+/// Estimates a list of a size, with a cost for each item.
 fn list(factor: f64, size: Range) -> Option<CallEstimate> {
     sized(size.by(factor).plus(Range::fixed(CALL)).plus(Range::fixed(LIST)), size)
 }
 
-/// Lists and sets.
+/// Estimates calls with lists and sets.
 fn of_lists(
     name: &str,
     overload: &Overload,
@@ -104,7 +104,7 @@ fn of_lists(
     }
 }
 
-/// Texts and regular expressions.
+/// Estimates calls with texts and regular expressions.
 fn of_texts(name: &str, target: Option<&Operand>, args: &[Operand]) -> Option<CallEstimate> {
     match (name, target, args) {
         ("url" | "jsonpatch.escapeKey", None, [text]) => sized(text.size().by(TRAVERSAL), text.size()),
@@ -139,12 +139,12 @@ fn of_texts(name: &str, target: Option<&Operand>, args: &[Operand]) -> Option<Ca
     }
 }
 
-/// A text is matched with a pattern. Even an empty one costs something.
+/// Returns the cost of matching a text with a pattern. Even an empty text has a cost.
 fn matched(text: Range, pattern: Range) -> Range {
     text.plus(Range::ONE).by(TRAVERSAL).times(pattern.by(REGEX_LENGTH))
 }
 
-/// The size of a text in which another one is replaced.
+/// Returns the size of a text after a replacement.
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let count = |text: u64, old: u64| (text as f64 / old as f64).ceil() as u64;
     let (mut found, mut kept) = (Range::ZERO, Range::ZERO);
@@ -165,7 +165,7 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     found.times(new).plus(kept)
 }
 
-/// Authorization, addresses, quantities, versions, formats, URLs.
+/// Estimates calls about authorization, addresses, quantities, versions, formats and URLs.
 fn of_kubernetes(
     name: &str,
     overload: &Overload,
@@ -208,7 +208,8 @@ fn of_kubernetes(
     }
 }
 
-/// The functions of the language. An overload for texts costs by their sizes.
+/// Estimates the functions of the language. The cost of an overload for texts depends on their
+/// sizes.
 fn of_language(
     name: &str,
     overload: &Overload,
@@ -251,7 +252,7 @@ fn of_language(
     }
 }
 
-/// The shorter of two values is read.
+/// Returns the cost of a comparison, which reads the shorter of two values.
 fn compared(a: &Operand, b: &Operand) -> Range {
     let max = a.size().max.min(b.size().max);
     Range { min: u64::from(max > 0), max }.by(TRAVERSAL)

@@ -50,12 +50,13 @@ impl Range {
     }
 }
 
-/// A product, rounded up. The conversion stops at the greatest number.
+/// Returns a product, rounded up. The conversion saturates at the maximum.
 pub fn scaled(value: u64, factor: f64) -> u64 {
     (value as f64 * factor).ceil() as u64
 }
 
-/// A selector of so many characters: it is read, and becomes a list of requirements.
+/// Returns the cost of a selector of `length` characters: it is read and becomes a list of
+/// requirements.
 pub fn of_selector(length: Range) -> Range {
     let requirements = length.by(0.5).by(REQUIREMENT as f64);
     Range::fixed(LIST).plus(length.by(TRAVERSAL)).plus(requirements)

@@ -44,7 +44,7 @@ pub const TABLE: &[Line] = &[
     ),
 ];
 
-/// The result for a value that is not convertible.
+/// Returns the error for a value that is not convertible.
 fn inconvertible<'a>(args: &[Value<'a>], to: &str) -> Result<Value<'a>> {
     match args {
         [Value::String(_)] => error(format!("type conversion error from 'string' to '{to}'")),
@@ -83,7 +83,7 @@ fn to_uint<'a>(args: &[Value<'a>], _: &Meter) -> Result<Value<'a>> {
             return error(RANGE);
         }
         [Value::Double(value)] => *value as u64,
-        // A sign is none of an unsigned number.
+        // An unsigned number has no sign.
         [Value::String(text)] => match text.parse() {
             Ok(value) if !text.starts_with('+') => value,
             _ => return inconvertible(args, "uint"),

@@ -5,13 +5,14 @@ use crate::value::Value;
 
 pub type Result<T> = std::result::Result<T, EvalError>;
 
-/// The result of a function for arguments that it has no overload for.
+/// Returns the error of a function that has no overload for its arguments.
 pub fn no_overload<'a>() -> Result<Value<'a>> {
     Err(EvalError::NoSuchOverload)
 }
 
-/// The error of a call whose arguments fit no overload. Where one implementation has all of them, it does not say which they
-/// are; it says its name if the first argument is nothing that it works with at all.
+/// Returns the error of a call whose arguments fit no overload. A function with one implementation
+/// for all overloads does not list the arguments; it gives its name if it does not support the
+/// first argument at all.
 pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> EvalError {
     use Value::{Bool, Bytes, Double, Duration, Int, List, Map, String as Text, Timestamp, Uint};
     let first = args.first().unwrap_or(&Value::Null);
@@ -49,7 +50,7 @@ pub fn no_such_overload(name: &str, args: &[Value<'_>]) -> EvalError {
     }
 }
 
-/// An error in words.
+/// Returns an error with a message.
 pub fn error<T>(text: impl Into<String>) -> Result<T> {
     Err(EvalError::Other(text.into()))
 }

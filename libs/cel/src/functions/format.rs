@@ -86,7 +86,7 @@ pub fn parse<E: From<String>>(
     Ok(next)
 }
 
-/// The error of a clause for a value of a type that it cannot print.
+/// Returns the error of a clause for a value of a type that it cannot print.
 pub fn misfit(verb: char, ty: &str) -> String {
     let only = match verb {
         's' => {
@@ -113,7 +113,7 @@ pub fn fits(verb: char, ty: &Type) -> bool {
     }
 }
 
-/// The function.
+/// Implements the function `format`.
 pub fn format<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     let [Value::String(pattern), Value::List(values)] = args else { return no_overload() };
     let mut made = String::new();
@@ -171,7 +171,7 @@ fn clause(verb: char, precision: Option<usize>, value: &Value<'_>, meter: &Meter
     })
 }
 
-/// A number with a fraction; some texts stand for one.
+/// Converts a value to a number with a fraction; some texts represent one.
 fn as_double(value: &Value<'_>) -> Option<f64> {
     match value {
         Value::Double(value) => Some(*value),
@@ -192,7 +192,7 @@ fn special(value: f64) -> Option<String> {
     value.is_infinite().then(|| if value > 0.0 { "∞".into() } else { "-∞".into() })
 }
 
-/// A number as it is printed in English, with commas between thousands.
+/// Formats a number as in English, with commas between thousands.
 fn fixed(value: f64, digits: usize) -> String {
     if let Some(text) = special(value) {
         return text;
@@ -213,7 +213,8 @@ fn fixed(value: f64, digits: usize) -> String {
     made
 }
 
-/// A number as it is printed in English. The precision of a clause is a width for upstream, which changes nothing.
+/// Formats a number as in English. Upstream treats the precision of a clause as a width, which has
+/// no effect.
 fn scientific(value: f64) -> String {
     if let Some(text) = special(value) {
         return text;

@@ -26,7 +26,7 @@ pub use regex::{check_pattern, is_pattern};
 use function::Line;
 use signature::overload;
 
-/// The function of a name.
+/// Returns the function of a name.
 pub fn function(name: &str) -> Option<&'static Function> {
     static FUNCTIONS: OnceLock<HashMap<&str, Function>> = OnceLock::new();
     let read = || {

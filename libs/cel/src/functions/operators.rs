@@ -124,7 +124,7 @@ const UINT: &str = "unsigned integer overflow";
 const DURATION: &str = INT;
 const TIMESTAMP: &str = "timestamp overflow";
 
-/// `_+_`.
+/// Evaluates `_+_`.
 pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     match args {
         [Value::Int(a), Value::Int(b)] => checked(a.checked_add(*b), Value::Int, INT),
@@ -148,7 +148,7 @@ pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     }
 }
 
-/// Sets are merged, lists by keys too, others are appended.
+/// Joins two lists: sets are merged, lists by keys too, others are appended.
 fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
     use crate::decl::ListSemantics;
     meter.make_items(a.len().saturating_add(b.len()))?;

@@ -5,7 +5,7 @@ use crate::meter::Meter;
 use crate::time::duration_text;
 use crate::value::{List, Map, Value};
 
-/// A number as Go's `%g` prints it.
+/// Formats a number as Go's `%g` does.
 pub fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".into();
@@ -27,10 +27,11 @@ pub fn double_text(value: f64) -> String {
     }
 }
 
-/// A value as errors and `format` print it.
+/// Formats a value as errors and `format` print it.
 ///
 /// # Errors
-/// [`EvalError::WorkLimit`](crate::EvalError::WorkLimit) if it has more values, or makes more text, than may be.
+/// [`EvalError::WorkLimit`](crate::EvalError::WorkLimit) if it has more values or text than
+/// allowed.
 pub fn shown(value: &Value<'_>, meter: &Meter) -> Result<String> {
     let mut text = String::new();
     show(value, &mut text, meter)?;
@@ -93,10 +94,10 @@ fn show_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
     meter.make(4 * map.len())
 }
 
-/// A list or map as `format` prints it: its parts as literals of the language.
+/// Formats a list or map as `format` prints it: its parts as literals of the language.
 ///
 /// # Errors
-/// The text of the error for a part that cannot be printed.
+/// The error for a part that cannot be printed.
 pub fn show_within(value: &Value<'_>, meter: &Meter) -> Result<String> {
     let mut text = String::new();
     literal(value, &mut text, meter)?;
@@ -151,7 +152,7 @@ fn literal(value: &Value<'_>, text: &mut String, meter: &Meter) -> Result<()> {
     }
 }
 
-/// A map, in the order of its keys as they are printed.
+/// Formats a map, in the order of its printed keys.
 fn literal_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
     let mut entries = Vec::with_capacity(map.len());
     for key in map.keys() {
@@ -172,7 +173,7 @@ fn literal_map(map: &Map<'_>, text: &mut String, meter: &Meter) -> Result<()> {
     Ok(())
 }
 
-/// A text as Go quotes it.
+/// Quotes a text as Go does.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -29,7 +29,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The regular expression, to match a text with. The match is counted.
+    /// Returns the regular expression to match a text with, and counts the match.
     pub fn for_text(&self, text: &str, meter: &Meter) -> Result<&Regex> {
         meter.visit((text.len() as u64).saturating_mul(STEPS_OF_BYTE * self.factor))?;
         Ok(&self.regex)
@@ -38,7 +38,7 @@ impl Compiled {
 
 static KEPT: Mutex<BTreeMap<String, Arc<Compiled>>> = Mutex::new(BTreeMap::new());
 
-/// A regular expression. Those that were compiled last are kept.
+/// Compiles a regular expression. The most recent ones are cached.
 pub fn compiled(pattern: &str, meter: &Meter) -> Result<Arc<Compiled>> {
     let kept = KEPT.lock().get(pattern).cloned();
     if let Some(compiled) = kept {
@@ -74,7 +74,7 @@ pub fn is_pattern(pattern: &str) -> bool {
     coracle_pattern::parse(pattern).is_ok()
 }
 
-/// Fails for a pattern that is none, in the words of Go.
+/// Fails for an invalid pattern, with Go's text.
 pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
     coracle_pattern::parse(pattern).map(|_| ()).map_err(|error| error.to_string())
 }

@@ -24,7 +24,7 @@ pub fn overload(text: &str) -> Option<Overload> {
     Some(Overload { member: member.is_some(), params: types, result: type_of(result)? })
 }
 
-/// The end of the first type of a list: at a comma outside of brackets.
+/// Returns the end of the first type of a list: at a comma outside of brackets.
 fn end_of_type(text: &str) -> usize {
     let mut open = 0;
     for (at, c) in text.char_indices() {

@@ -54,7 +54,7 @@ fn texts<'a>(args: &[Value<'a>], meaning: fn(&str, &str) -> bool) -> Result<Valu
     }
 }
 
-/// A text that is made of one, and not much longer.
+/// Applies a function whose result is not much longer than its text.
 fn text<'a>(args: &[Value<'a>], meter: &Meter, meaning: fn(&str) -> String) -> Result<Value<'a>> {
     match args {
         [Value::String(text)] => {
@@ -149,7 +149,8 @@ fn last_index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     Ok(number(found.filter(|found| *found <= last)))
 }
 
-/// The character to begin at; None if it is behind the text.
+/// Converts an argument to the index of the first character; None if it is beyond the end of the
+/// text.
 fn offset(from: i64, text: &str) -> Result<Option<usize>> {
     match usize::try_from(from) {
         Ok(from) => Ok((from < text.chars().count()).then_some(from)),
@@ -157,7 +158,7 @@ fn offset(from: i64, text: &str) -> Result<Option<usize>> {
     }
 }
 
-/// A text as a literal of the language.
+/// Quotes a text as a literal of the language.
 fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for c in text.chars() {
@@ -191,7 +192,7 @@ fn replace<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
         _ => return no_overload(),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // What is made may be much longer than what is given.
+    // The result may be much longer than the arguments.
     let found = text.matches(&**old).take(limit).count();
     meter.make(text.len().saturating_add(found.saturating_mul(new.len())))?;
     Ok(Value::text(text.replacen(&**old, new, limit)))
@@ -261,7 +262,7 @@ fn join<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     Ok(Value::text(joined))
 }
 
-/// A text that is a part of another one.
+/// Returns a part of a text as a new value.
 fn part<'a>(text: &str, meter: &Meter) -> Result<Value<'a>> {
     meter.make(text.len())?;
     Ok(Value::String(Text::Shared(Arc::from(text))))

@@ -41,7 +41,7 @@ fn part<'a>(args: &[Value<'a>], meaning: fn(&jiff::Zoned) -> i64) -> Result<Valu
     Ok(Value::Int(meaning(&time.to_zoned(zone))))
 }
 
-/// A zone by name, or by its offset `+hh:mm`.
+/// Parses a zone by name, or by its offset `+hh:mm`.
 fn time_zone(text: &str) -> Result<TimeZone> {
     if let Some((hours, minutes)) = text.split_once(':') {
         let negative = hours.starts_with('-');

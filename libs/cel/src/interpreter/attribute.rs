@@ -11,14 +11,15 @@ use crate::types::Type;
 use crate::value::{List, Map, Value};
 
 impl<'p, 'a> Interpreter<'p, 'a> {
-    /// The value of an attribute. Its beginning is counted, but not those of the branches of a conditional one.
+    /// Returns the value of an attribute. The cost of its root is counted, but not that of the
+    /// branches of a conditional attribute.
     pub(super) fn attribute(&mut self, attribute: &'p Attribute) -> Evaluated<'a> {
         let value = self.resolve(attribute);
         let is_free = attribute.test_only || matches!(attribute.root, AttributeRoot::Conditional { .. });
         if is_free { value } else { self.charged(cost::CALL, value) }
     }
 
-    /// Attributes within attributes are as deep as the expression.
+    /// Resolves an attribute within an attribute. The expression bounds the depth.
     fn resolve_nested(&mut self, attribute: &'p Attribute) -> Evaluated<'a> {
         let meter = self.meter;
         meter.nested(|| self.resolve(attribute))
@@ -48,7 +49,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         self.qualify_all(object, qualifiers)
     }
 
-    /// A member that the caller computes by itself.
+    /// Returns a member of a variable that the caller computes separately.
     fn member_of_variable(&self, name: &str, qualifiers: &[Qualifier]) -> Option<Evaluated<'a>> {
         let first = qualifiers.first().filter(|first| !first.optional)?;
         let QualifierKey::Constant(Value::String(member)) = &first.key else { return None };
@@ -58,7 +59,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         self.variables.resolve_member(name, member)
     }
 
-    /// The value of a variable.
+    /// Returns the value of a variable.
     pub(super) fn variable(&mut self, name: &str) -> Evaluated<'a> {
         if let Some(at) = self.scopes.iter().rposition(|scope| scope.name == name) {
             return self.scoped(at);
@@ -142,7 +143,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         Ok(if optional { Value::Optional(Some(Arc::new(object))) } else { object })
     }
 
-    /// A member or an item, if there is one. Values without members have none.
+    /// Returns a member or an item; None if there is none, or if values of the type have no
+    /// members.
     fn qualify(&self, object: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match object {
             Value::Map(map) => match (map, key) {
@@ -183,7 +185,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
     }
 }
 
-/// The result of the selections of what is absent.
+/// Returns the result of selections on an absent value.
 fn absent<'a>(qualifiers: &[Qualifier]) -> Value<'a> {
     let test_only = qualifiers.last().is_some_and(|last| last.test_only);
     if test_only { Value::Bool(false) } else { Value::Optional(None) }

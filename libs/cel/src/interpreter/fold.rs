@@ -51,7 +51,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         Ok(())
     }
 
-    /// One iteration; false if the fold ends before it. An error in the accumulator does not end it: a later element may decide.
+    /// Runs one iteration; false if the fold ends before it. An error in the accumulator does not
+    /// end it: a later element may decide.
     fn iterate(
         &mut self,
         fold: &'p Fold,

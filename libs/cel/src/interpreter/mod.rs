@@ -115,7 +115,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         }
     }
 
-    /// A result, after its cost is counted, which it has even if it is an error.
+    /// Counts the cost of a result, which an error has too, and returns the result.
     fn charged(&mut self, cost: u64, result: Evaluated<'a>) -> Evaluated<'a> {
         match result {
             Err(error) if error.ends_evaluation() => Err(error),
@@ -126,7 +126,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         }
     }
 
-    /// A value that was read from the object: bytes are decoded anew each time.
+    /// Returns a value that was read from the object: bytes are decoded anew each time.
     fn read(&self, value: Value<'a>) -> Evaluated<'a> {
         if let Value::Bytes(bytes) = &value {
             self.meter.make(bytes.len())?;
@@ -134,7 +134,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         Ok(value)
     }
 
-    /// A value that was made of others.
+    /// Checks the depth of a value that was built from others, and returns it.
     fn made(&self, value: Value<'a>) -> Evaluated<'a> {
         self.meter.check_depth(&value)?;
         Ok(value)
@@ -177,7 +177,7 @@ impl<'p, 'a> Interpreter<'p, 'a> {
                 _ => {}
             }
         }
-        // What is certainly too expensive is not executed.
+        // A call whose minimum cost exceeds the limit is not executed.
         let least = cost::of_call(call.function.name, call.overload, &values, None);
         if self.cost.saturating_add(least) > self.cost_limit {
             self.add_cost(least)?;
@@ -191,7 +191,8 @@ impl<'p, 'a> Interpreter<'p, 'a> {
         self.made(result)
     }
 
-    /// Either side decides if it is `decisive`, even where the other has no value.
+    /// Evaluates a logical operator. A side that is `decisive` decides, even if the other has no
+    /// value.
     fn logical(&mut self, a: &'p Step, b: &'p Step, decisive: bool) -> Evaluated<'a> {
         let left = self.evaluate(a);
         match &left {

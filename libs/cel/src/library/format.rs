@@ -44,7 +44,7 @@ const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' 
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 impl NamedFormat {
-    /// The format of a name.
+    /// Returns the format of a name.
     pub fn named(name: &str) -> Option<NamedFormat> {
         Some(match name {
             "dns1123Label" => NamedFormat::Dns1123Label,
@@ -64,7 +64,8 @@ impl NamedFormat {
         })
     }
 
-    /// The name that the format is compared by, and the size of the pattern that it costs as much as.
+    /// Returns the name by which the format is compared, and the size of the pattern that
+    /// determines its cost.
     fn facts(self) -> (&'static str, u64) {
         match self {
             NamedFormat::Dns1123Label => ("DNS1123Label", 30),
@@ -83,17 +84,17 @@ impl NamedFormat {
         }
     }
 
-    /// The name, as upstream's value has it.
+    /// Returns the name in upstream's value.
     pub fn name(self) -> &'static str {
         self.facts().0
     }
 
-    /// The size of the pattern that a validation costs as much as.
+    /// Returns the size of the pattern that determines the cost of a validation.
     pub fn pattern_size(self) -> u64 {
         self.facts().1
     }
 
-    /// The error in a text; None if there is none.
+    /// Returns the errors in a text; None if it is valid.
     pub fn validate(self, text: &str) -> Option<Vec<String>> {
         let mut errors = Errors(Vec::new());
         match self {
@@ -143,7 +144,8 @@ impl Errors {
         self.require(fits(text), || wrong.into());
     }
 
-    /// A prefix may end with a hyphen, which something follows then.
+    /// Validates a prefix. It may end with a hyphen, which is followed by something in the full
+    /// name.
     fn dns_prefix(&mut self, text: &str, max: usize, fits: fn(&str) -> bool, wrong: &str) {
         self.require(text.len() <= max, || too_long(max));
         let is_name = match text.strip_suffix('-') {

@@ -39,7 +39,7 @@ impl Url {
             _ => return Err(wrong("invalid URI for request")),
         };
         if !scheme.is_empty() && !rest.starts_with('/') {
-            // What has a scheme and no path is not split further.
+            // A URL with a scheme and no path is not split further.
             let rest = rest.split_once('?').map_or("", |(_, query)| query);
             return Ok(Url {
                 text: text.to_owned(),
@@ -67,7 +67,7 @@ impl Url {
         })
     }
 
-    /// The host without its port and brackets.
+    /// Returns the host without its port and brackets.
     pub fn hostname(&self) -> String {
         if let Some((address, _)) = self.host.strip_prefix('[').and_then(|host| host.split_once(']')) {
             return address.to_owned();
@@ -75,13 +75,13 @@ impl Url {
         self.host.split(':').next().unwrap_or("").to_owned()
     }
 
-    /// The port, or nothing.
+    /// Returns the port; empty if there is none.
     pub fn port(&self) -> String {
         let rest = self.host.rsplit_once(']').map_or(self.host.as_str(), |(_, rest)| rest);
         rest.split_once(':').map_or("", |(_, port)| port).to_owned()
     }
 
-    /// The parameters, decoded, in their order.
+    /// Returns the decoded parameters in their order.
     pub fn query(&self) -> Vec<(String, String)> {
         let pairs = self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
         let decoded = pairs.filter_map(|pair| {
@@ -92,7 +92,7 @@ impl Url {
     }
 }
 
-/// The host and the path; None if there is no absolute path.
+/// Splits the rest of a URL into the host and the path; None if there is no absolute path.
 fn split_host(rest: &str, has_scheme: bool) -> Option<(&str, &str)> {
     match rest.strip_prefix("//").filter(|_| has_scheme || !rest.starts_with("///")) {
         Some(rest) => {
@@ -104,7 +104,7 @@ fn split_host(rest: &str, has_scheme: bool) -> Option<(&str, &str)> {
     }
 }
 
-/// Fails for a host that is none, or has a port that is none.
+/// Fails for an invalid host or port.
 fn check_host(host: &str) -> Result<(), String> {
     if host.contains([' ', '<', '>', '"']) || (host.starts_with('[') != host.contains(']')) {
         let first = host.chars().find(|c| " <>\"".contains(*c));
@@ -121,7 +121,7 @@ fn check_host(host: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The first `%` in a path without two digits, with what follows it.
+/// Returns the first `%` in a path without two digits, with the characters after it.
 fn wrong_escape(path: &str) -> Option<String> {
     let is_escape = |rest: &str| rest.bytes().skip(1).take(2).filter(u8::is_ascii_hexdigit).count() == 2;
     let mut escapes = path.match_indices('%').filter_map(|(at, _)| path.get(at..));

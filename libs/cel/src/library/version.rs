@@ -1,6 +1,6 @@
 //! Semantic versions.
 
-/// A semantic version; leniently also with a leading `v`, zeros in front, and parts left out.
+/// Parses a semantic version; leniently also with a leading `v`, leading zeros, and missing parts.
 ///
 /// Source: `github.com/blang/semver`; `k8s.io/apiserver/pkg/cel/library/semverlib.go`.
 pub fn parse_semver(text: &str, lenient: bool) -> Result<semver::Version, String> {
@@ -18,7 +18,7 @@ pub fn parse_semver(text: &str, lenient: bool) -> Result<semver::Version, String
     strict_semver(&parts.join("."))
 }
 
-/// A number without the zeros in front of it.
+/// Returns a number without leading zeros.
 fn without_zeros(part: &str) -> String {
     if part.len() < 2 {
         return part.to_owned();

@@ -7,7 +7,7 @@ use crate::ast::{Expr, ExprKind, Literal, StructField};
 use crate::lexer::Token;
 
 impl Parser {
-    /// A literal of one token, or of a number and its sign; None if there is none.
+    /// Parses a literal of one token, or of a number and its sign; None if there is none.
     pub(super) fn simple_literal(&mut self, offset: usize, token: &Token) -> Option<Expr> {
         if let Token::Symbol("-") = token {
             return self.negative(offset);
@@ -28,7 +28,7 @@ impl Parser {
         Some(literal)
     }
 
-    /// A number after a sign, with which it is one literal.
+    /// Parses a number after a sign, with which it is one literal.
     pub(super) fn negative(&mut self, offset: usize) -> Option<Expr> {
         let literal = match &self.peek(1).token {
             Token::Int(text) => {

@@ -72,7 +72,7 @@ impl PartialEq for Value<'_> {
 }
 
 impl List<'_> {
-    /// The index of the first item that equals a value.
+    /// Returns the index of the first item that equals a value.
     pub(crate) fn position(&self, wanted: &Value<'_>, meter: &Meter) -> Result<Option<usize>> {
         for (at, item) in self.iter().enumerate() {
             if wanted.equals(&item, meter)? {

@@ -11,10 +11,10 @@ use crate::time::duration_text;
 type Result<T> = std::result::Result<T, EvalError>;
 
 impl Value<'_> {
-    /// The value in JSON; None for what JSON has no value for.
+    /// Converts the value to JSON; None if JSON cannot represent it.
     ///
     /// # Errors
-    /// [`EvalError::WorkLimit`] if it has more values, or more bytes, than may be made.
+    /// [`EvalError::WorkLimit`] if it has more values or bytes than allowed.
     pub fn to_json(&self, meter: &Meter) -> Result<Option<Json>> {
         meter.visit(1)?;
         let text = |text: String| {
@@ -100,7 +100,7 @@ fn make_nodes(nodes: usize, meter: &Meter) -> Result<()> {
     meter.make(nodes.saturating_mul(size_of::<Json>()))
 }
 
-/// A copy of a value of the object.
+/// Copies a value of the object.
 fn copy(json: &Json, meter: &Meter) -> Result<Json> {
     meter.visit(1)?;
     Ok(match json {

@@ -20,7 +20,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// The key, and those that are the same number in another type.
+    /// Iterates over the key and the equal keys of other numeric types.
     pub(crate) fn alternatives(self) -> impl Iterator<Item = Key> {
         let (int, uint) = match &self {
             Key::Int(value) => (None, u64::try_from(*value).ok()),

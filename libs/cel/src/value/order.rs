@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::Value;
 
 impl Value<'_> {
-    /// The order of two numbers of any types; None if one is none, or is not a number.
+    /// Compares two numbers of any types; None if one is NaN or is not of a numeric type.
     pub fn compare_numbers(&self, other: &Value<'_>) -> Option<Ordering> {
         match (self, other) {
             (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
@@ -23,7 +23,7 @@ impl Value<'_> {
         }
     }
 
-    /// The order of two values of one ordered type.
+    /// Compares two values of one ordered type.
     pub fn compare(&self, other: &Value<'_>) -> Option<Ordering> {
         match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),

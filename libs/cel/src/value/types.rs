@@ -6,7 +6,7 @@ use super::Value;
 use crate::types::Type;
 
 impl Value<'_> {
-    /// The type of the value.
+    /// Returns the type of the value.
     pub fn type_of(&self) -> Type {
         match self {
             Value::Null => Type::Null,
@@ -33,7 +33,7 @@ impl Value<'_> {
         }
     }
 
-    /// The name of the type that upstream represents the value with, as some errors print it.
+    /// Returns the name of upstream's type for the value, as some errors print it.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Value::Null => "types.Null",

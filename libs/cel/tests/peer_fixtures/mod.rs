@@ -69,7 +69,7 @@ impl Fixture {
         compiled.map_err(|error| error.trim_start_matches("compilation failed: ").to_owned())
     }
 
-    /// The answer to an expression, as the recorded ones are written.
+    /// Evaluates an expression and returns the answer in the format of the recorded ones.
     pub fn answer(&self, expression: &str) -> Json {
         let mut answer = json!({"expression": expression});
         let program = match self.compile(expression) {
@@ -204,7 +204,7 @@ impl Host for Check {
     }
 }
 
-/// A value as the recorded ones are written.
+/// Formats a value like the recorded ones.
 fn printed(value: &Value<'_>) -> Json {
     let shown = |value: &dyn fmt::Display| value.to_string();
     match value {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// The file that kubectl and kind change: of those that `KUBECONFIG` lists the first that exists, or else the last; without the variable
-/// `~/.kube/config`.
+/// Returns the file that kubectl and kind change: of those that `KUBECONFIG` lists the first that
+/// exists, or else the last; without the variable `~/.kube/config`.
 ///
 /// # Errors
 /// Neither `KUBECONFIG` nor `HOME` is set.

@@ -215,7 +215,7 @@ pub async fn down(flags: &Down) -> Result<ExitCode> {
         match coracle_kubeconfig::remove(kubeconfig, name) {
             Ok(true) => println!("its context is removed from {}", report::path(kubeconfig)),
             Ok(false) => {}
-            // What is asked for besides is done nevertheless.
+            // The remaining steps are done nevertheless.
             Err(error) => {
                 eprintln!("coracle: its context may be left: {error}");
                 exit_code = ExitCode::FAILURE;

@@ -83,7 +83,7 @@ fn row(title: &str, value: impl Display) {
     println!("  {title:<8} {value}");
 }
 
-/// The place of the data.
+/// Describes where the data is.
 fn data(record: &Record) -> String {
     let keys = record.data.as_deref().map(path);
     match (keys, &*record.etcd) {
@@ -94,12 +94,12 @@ fn data(record: &Record) -> String {
     }
 }
 
-/// A path for the terminal.
+/// Formats a path for the terminal.
 pub fn path(path: &Path) -> impl Display + use<> {
     plain(&PathBuf::from(path).display().to_string())
 }
 
-/// A duration in seconds as its two largest units.
+/// Formats a duration in seconds as its two largest units.
 fn age(seconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(24 * 60 * 60, "d"), (60 * 60, "h"), (60, "m"), (1, "s")];
     let mut left = seconds;
@@ -115,7 +115,7 @@ fn age(seconds: u64) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.concat() }
 }
 
-/// A size as a whole number of its unit.
+/// Formats a size as a whole number of its unit.
 fn bytes(size: u64) -> String {
     match size {
         0..1024 => format!("{size} B"),

@@ -68,7 +68,8 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct StateDir(PathBuf);
 
-/// The directory with the directories of all names: `$XDG_STATE_HOME/coracle`, or `~/.local/state/coracle`.
+/// Returns the directory with the directories of all names: `$XDG_STATE_HOME/coracle`, or
+/// `~/.local/state/coracle`.
 ///
 /// # Errors
 /// Neither variable is set.
@@ -80,10 +81,10 @@ pub fn base() -> Result<PathBuf> {
     Ok(state.context("neither XDG_STATE_HOME nor HOME is set")?.join("coracle"))
 }
 
-/// The names with a record or a process, sorted.
+/// Returns the names with a record or a process, sorted.
 ///
 /// # Errors
-/// The directory of them cannot be read.
+/// Their directory cannot be read.
 pub fn names() -> Result<Vec<Name>> {
     let base = base()?;
     let entries = match fs::read_dir(&base) {
@@ -102,25 +103,25 @@ pub fn names() -> Result<Vec<Name>> {
 }
 
 impl StateDir {
-    /// The directory of a name.
+    /// Returns the directory of a name.
     ///
     /// # Errors
-    /// The name is none for the background, or no directory is known.
+    /// The name is invalid for the background, or no directory is known.
     pub fn of(name: &Name) -> Result<StateDir> {
         // It is the name of a directory.
         ensure!(!name.as_str().starts_with('.'), "the name {name} begins with a dot: choose another --name");
         Ok(StateDir(base()?.join(name.as_str())))
     }
 
-    /// A directory that exists at a path.
+    /// Returns the existing directory at a path.
     pub fn at(path: PathBuf) -> StateDir {
         StateDir(path)
     }
 
-    /// The directory of a name if it exists.
+    /// Returns the directory of a name if it exists.
     ///
     /// # Errors
-    /// The name is none for the background, or the directory is a link or of another user.
+    /// The name is invalid for the background, or the directory is a link or of another user.
     pub fn find(name: &Name) -> Result<Option<StateDir>> {
         let state = StateDir::of(name)?;
         let path = state.0.display();
@@ -133,10 +134,10 @@ impl StateDir {
         }
     }
 
-    /// The directory of a name, which is created if it is missing and made private.
+    /// Returns the directory of a name. Creates it if it is missing, and makes it private.
     ///
     /// # Errors
-    /// As of [`StateDir::find`], or the directory cannot be created.
+    /// The errors of [`StateDir::find`], or the directory cannot be created.
     pub fn create(name: &Name) -> Result<StateDir> {
         let state = StateDir::of(name)?;
         let in_path = || state.0.display().to_string();
@@ -148,17 +149,18 @@ impl StateDir {
         Ok(state)
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The path of the log.
+    /// Returns the path of the log.
     pub fn log(&self) -> PathBuf {
         self.0.join(background::LOG)
     }
 
-    /// The path of the kubeconfig that reaches the server from here, whatever becomes of the user's.
+    /// Returns the path of the kubeconfig that reaches the server from here, independent of the
+    /// user's.
     pub fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
     }
@@ -183,7 +185,8 @@ impl StateDir {
                 match file.try_lock() {
                     Err(TryLockError::WouldBlock) => return Ok(None),
                     Err(TryLockError::Error(error)) => return Err(error),
-                    // Whoever held it before may have deleted the directory: then this lock is of no file.
+                    // The previous holder may have deleted the directory: then this lock is of a
+                    // deleted file.
                     Ok(()) if fs::symlink_metadata(&path).is_ok_and(|now| is_same(&now, &metadata)) => {
                         return Ok(Some(file));
                     }
@@ -209,7 +212,7 @@ impl StateDir {
         }
     }
 
-    /// The state of the name.
+    /// Reads the state of the name.
     ///
     /// # Errors
     /// The lock or the record cannot be read. The record of a stopped process does not matter.
@@ -231,12 +234,12 @@ impl StateDir {
         })
     }
 
-    /// The record of the last process; None if there is none, or if it cannot be read.
+    /// Returns the record of the last process; None if there is none, or if it cannot be read.
     pub fn last_record(&self) -> Option<Record> {
         self.read_record().unwrap_or_default()
     }
 
-    /// The record; None if there is none.
+    /// Reads the record; None if there is none.
     fn read_record(&self) -> Result<Option<Record>> {
         let path = self.record();
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -305,7 +308,7 @@ impl StateDir {
         begin().with_context(|| path.display().to_string())
     }
 
-    /// The last lines of the log.
+    /// Returns the last lines of the log.
     pub fn log_tail(&self) -> Vec<String> {
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(self.log())?;
@@ -354,7 +357,7 @@ fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// A text without control characters, which a terminal would obey.
+/// Returns a text without control characters, which a terminal would interpret.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

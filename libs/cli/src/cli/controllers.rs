@@ -79,7 +79,7 @@ impl FromArgMatches for Controllers {
 }
 
 impl Controllers {
-    /// The feature gates.
+    /// Returns the feature gates.
     ///
     /// # Errors
     /// A gate is unknown or locked.

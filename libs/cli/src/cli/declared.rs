@@ -48,7 +48,7 @@ pub fn is_given<T>(flag: &Flag<T>, matches: &ArgMatches) -> bool {
     matches.try_contains_id(flag.name).unwrap_or(false) && (!is_switch || matches.get_flag(flag.name))
 }
 
-/// The argument of a flag.
+/// Builds the argument of a flag.
 pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     let help = flag.help();
     let help = match flag.default() {
@@ -73,7 +73,7 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     };
     let one = |parser: ValueParser| {
         let one = argument.clone().value_name(flag.value_name).action(ArgAction::Set).value_parser(parser);
-        // What is wrong with a negative number says the check.
+        // `flag.check` reports negative numbers.
         one.allow_negative_numbers(true)
     };
     match flag.values {
@@ -89,7 +89,7 @@ pub fn argument<T: Declared>(flag: &'static Flag<T>) -> Arg {
     }
 }
 
-/// The argument of the option of this name; None if there is none.
+/// Builds the argument of the option of this name; None if there is none.
 pub fn find<T: Declared>(name: &str) -> Option<Arg> {
     T::flags().find(|flag| flag.name == name).map(argument)
 }

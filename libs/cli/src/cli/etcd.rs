@@ -7,7 +7,7 @@ use http::Uri;
 use super::declared::Flags;
 
 impl Flags<Etcd> {
-    /// The cluster; None if none is given.
+    /// Returns the options of the etcd cluster; None if none is given.
     ///
     /// # Errors
     /// One line about the flag that is wrong.

@@ -129,7 +129,7 @@ fn row(arg: &Arg) -> String {
     format!("| {short}`--{name}{value}` | {default} | {range} | {help}{words}{variable} |\n")
 }
 
-/// The range of the flag of this name.
+/// Returns the range of the flag of this name.
 fn range_of(name: &str) -> Option<String> {
     fn find<T: Declared>(name: &str) -> Option<String> {
         (T::flags().find(|flag| flag.name == name)?.range)()
@@ -143,7 +143,7 @@ fn range_of(name: &str) -> Option<String> {
     }
 }
 
-/// The rows of the declared flags of the drop-in.
+/// Iterates over the rows of the declared flags of the drop-in.
 fn drop_in<T: Declared>() -> impl Iterator<Item = (&'static str, String, String)> {
     let flags = T::flags().filter(|flag| flag.usage.drop_in);
     flags.map(|flag| (flag.name, (flag.range)().unwrap_or_default(), flag.help()))

@@ -86,7 +86,7 @@ impl FromArgMatches for Serve {
 }
 
 impl Serve {
-    /// The control plane that the flags describe.
+    /// Builds the options of the control plane from the flags.
     ///
     /// # Errors
     /// One line about the flag that is wrong.
@@ -105,8 +105,8 @@ impl Serve {
         Ok(options)
     }
 
-    /// The same flags with the defaults of `run`: no data is kept, and any free port is used, unless flags say otherwise. The environment
-    /// of a server beside it says nothing.
+    /// Returns the same flags with the defaults of `run`: no data is kept, and any free port is
+    /// used, unless flags say otherwise. The environment of another server is ignored.
     pub fn for_run(mut self) -> Serve {
         self.defaults.clear();
         self
@@ -117,12 +117,12 @@ impl Serve {
         self.data.ephemeral || !self.defaults.iter().any(|flag| flag.name == "data-dir")
     }
 
-    /// The time between a signal and the shutdown.
+    /// Returns the time between a signal and the shutdown.
     pub fn shutdown_delay(&self) -> Duration {
         self.shutdown.0.delay
     }
 
-    /// The file for the kubeconfig that the flags name; None for the default.
+    /// Returns the file for the kubeconfig that the flags name; None for the default.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         self.file.kubeconfig.clone()
     }

@@ -27,7 +27,7 @@ pub const VERSION: &str = "Kubernetes v1.36.2\n";
 /// The default of `--secure-port`.
 const SECURE_PORT: u16 = 6443;
 
-/// The control plane that the flags and the environment describe.
+/// Builds the options of the control plane from the flags and the environment.
 ///
 /// Of several flags with wrong values the first one in this order is reported.
 ///
@@ -64,7 +64,7 @@ fn options(values: &Values) -> Result<Options, String> {
     })
 }
 
-/// The declared options, as the flags set them.
+/// Parses the declared options from the flags.
 fn declared<T: Declared>(values: &Values) -> Result<T, String> {
     let mut options = T::default();
     for flag in T::flags().filter(|flag| flag.usage.drop_in) {
@@ -88,7 +88,7 @@ fn check<T: 'static>(flag: &Flag<T>, values: &Values) -> Result<(), String> {
     })
 }
 
-/// The values of a declared flag.
+/// Returns the values of a declared flag.
 fn texts<T: 'static>(flag: &Flag<T>, values: &Values) -> Vec<OsString> {
     match flag.values {
         options::Values::List { .. } => values.list(flag.name).into_iter().map(OsString::from).collect(),
@@ -122,7 +122,7 @@ fn invalid(flag: &str, value: &str, why: &dyn std::fmt::Display) -> String {
     format!("invalid argument {value:?} for \"--{flag}\" flag: {why}")
 }
 
-/// The address to serve on; all interfaces by default, as kube-apiserver.
+/// Returns the address to serve on; all interfaces by default, as for kube-apiserver.
 fn address(values: &Values) -> Result<SocketAddr, String> {
     let address = ip_address(values, "bind-address")?.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let port = match values.text("secure-port") {
@@ -136,7 +136,8 @@ fn address(values: &Values) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// The address that is published to clients in the cluster: the host's own, unless a flag has another. Without a network there is none.
+/// Returns the address that is published to clients in the cluster: the host's own, unless a flag
+/// has another; None without a network.
 fn advertise_address(values: &Values) -> Result<Option<IpAddr>, String> {
     let [advertised, bound] = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
     let advertised = advertised?.filter(|address| !address.is_unspecified());
@@ -144,7 +145,8 @@ fn advertise_address(values: &Values) -> Result<Option<IpAddr>, String> {
     Ok(advertised.or(bound).or_else(host_address))
 }
 
-/// The address from which the host would reach others; None without a network. Nothing is sent.
+/// Returns the address from which the host would reach others; None without a network. Nothing is
+/// sent.
 fn host_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // An address for documentation (RFC 5737): only its route matters.
@@ -158,7 +160,7 @@ fn ip_address(values: &Values, flag: &str) -> Result<Option<IpAddr>, String> {
     values.text(flag).map(parse).transpose()
 }
 
-/// The addresses in a certificate that has to be made.
+/// Returns the addresses for a generated certificate.
 fn server_names(values: &Values) -> Result<Vec<String>, String> {
     let flags = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
     let mut names = Vec::new();
@@ -168,7 +170,7 @@ fn server_names(values: &Values) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The certificate and the key to serve with; None for a certificate of our own.
+/// Returns the certificate and the key to serve with; None for a self-signed certificate.
 fn serving_files(values: &Values) -> Result<Option<(PathBuf, PathBuf)>, String> {
     let [certificate, key] =
         ["tls-cert-file", "tls-private-key-file"].map(|flag| values.text(flag).map(PathBuf::from));
@@ -191,7 +193,8 @@ fn serving_files(values: &Values) -> Result<Option<(PathBuf, PathBuf)>, String> 
     }
 }
 
-/// The mode that includes all the given ones; everything is allowed by default, as by kube-apiserver.
+/// Returns the mode that includes all the given ones; everything is allowed by default, as by
+/// kube-apiserver.
 fn authorization(modes: &[String]) -> Result<Mode, String> {
     const MODES: [&str; 6] = ["ABAC", "AlwaysAllow", "AlwaysDeny", "Node", "RBAC", "Webhook"];
     if let Some(unknown) = modes.iter().find(|mode| !MODES.contains(&mode.as_str())) {
@@ -216,7 +219,7 @@ fn admission_plugins(values: &Values) -> Result<PluginSelection, String> {
     selection.map_err(|error| error.to_string())
 }
 
-/// The first IPv4 block; Services have addresses of one family here.
+/// Returns the first IPv4 block; Services have addresses of one family here.
 fn service_cidr(blocks: &[String]) -> Result<Option<Cidr>, String> {
     let parse = |text: &String| {
         Cidr::parse(text).ok_or_else(|| {
@@ -239,7 +242,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server that the flags and the environment describe.
+    /// Builds the server that the flags and the environment describe.
     ///
     /// # Errors
     /// One line about the flag or variable that is wrong.

@@ -24,7 +24,7 @@ static TABLE: LazyLock<Vec<Flag>> = LazyLock::new(|| {
     table
 });
 
-/// kube-apiserver's flags.
+/// Returns kube-apiserver's flags.
 pub fn flags() -> FlagSet {
     FlagSet { program: NAME, dialect: Dialect::Pflag, flags: &TABLE }
 }
@@ -33,7 +33,7 @@ const fn used(name: &'static str, kind: Kind) -> Flag {
     Flag { name, kind, is_used: true }
 }
 
-/// The flags of declared options.
+/// Iterates over the flags of declared options.
 fn declared<T: Declared>() -> impl Iterator<Item = Flag> {
     T::flags().filter(|flag| flag.usage.drop_in).map(|flag| {
         let kind = match flag.values {

@@ -54,7 +54,7 @@ pub struct AssetLocations {
 }
 
 impl AssetLocations {
-    /// The locations in the environment of this process.
+    /// Returns the locations in the environment of this process.
     ///
     /// # Errors
     /// The system does not know the program's path.
@@ -74,7 +74,7 @@ impl AssetLocations {
         Ok(cache.ok_or(AssetsError::NoCache)?.join("coracle/envtest").join(env!("CARGO_PKG_VERSION")))
     }
 
-    /// The first kubectl on the path that is not an entry of the folder itself.
+    /// Returns the first kubectl on the path that is not an entry of the folder itself.
     fn kubectl(&self, folder: &Path) -> Option<PathBuf> {
         let is_program = |file: &PathBuf| {
             fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)

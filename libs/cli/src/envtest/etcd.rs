@@ -75,6 +75,8 @@ pub struct Etcd {
 }
 
 impl Etcd {
+    /// Builds the etcd program from its flags.
+    ///
     /// # Errors
     /// One line about the flag that is wrong.
     pub fn new(values: &Values) -> Result<Etcd, String> {

@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Go's word for the type.
+    /// Returns Go's word for the type.
     fn name(self) -> &'static str {
         match self {
             Kind::Bool => "",
@@ -83,7 +83,7 @@ pub enum FlagError {
     /// A name that no flag can have.
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// An argument that is no flag.
+    /// An argument that is not a flag.
     #[error("{program:?} does not take any arguments, got {argument:?}")]
     Argument {
         /// The program.
@@ -109,24 +109,24 @@ pub enum Request {
 pub struct Values(BTreeMap<&'static str, Vec<String>>);
 
 impl Values {
-    /// The last value of a flag; None for an empty one.
+    /// Returns the last value of a flag; None for an empty one.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.last().map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The last value of a flag of [`Kind::Bool`].
+    /// Returns the last value of a flag of [`Kind::Bool`].
     pub fn boolean(&self, name: &str) -> Option<bool> {
         // Its value was checked: each that is true has this beginning.
         self.text(name).map(|value| value.starts_with(['1', 't', 'T']))
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list.
     pub fn list(&self, name: &str) -> Vec<String> {
         let values = self.0.get(name).into_iter().flatten().flat_map(|value| value.split(','));
         values.filter(|element| !element.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Each value of a repeated flag.
+    /// Iterates over the values of a repeated flag.
     pub fn each(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.get(name).into_iter().flatten().map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -136,7 +136,7 @@ impl Values {
         self.0.contains_key(name)
     }
 
-    /// The names of the given flags.
+    /// Iterates over the names of the given flags.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
@@ -197,7 +197,7 @@ impl FlagSet {
         }
     }
 
-    /// The argument without its dashes; None if it is no flag.
+    /// Returns the argument without its dashes; None if it is not a flag.
     fn word<'a>(&self, argument: &'a str) -> Result<Option<&'a str>, FlagError> {
         let word = match (argument.strip_prefix("--"), argument.strip_prefix('-')) {
             (Some(word), _) => word,
@@ -229,12 +229,12 @@ impl FlagSet {
         }
     }
 
-    /// The given flags that have no effect.
+    /// Iterates over the given flags that have no effect.
     pub fn without_effect<'a>(&'a self, values: &'a Values) -> impl Iterator<Item = &'static str> + 'a {
         values.names().filter(|name| self.flags.iter().any(|flag| flag.name == *name && !flag.is_used))
     }
 
-    /// The text of `--help`: a line for each flag.
+    /// Returns the text of `--help`: a line for each flag.
     pub fn help(&self) -> String {
         let mut text = format!("Usage:\n  {} [flags]\n\nFlags:\n", self.program);
         for flag in self.flags {

@@ -29,7 +29,8 @@ pub enum Program {
 }
 
 impl Program {
-    /// The program that the first argument of a command line names; None for Coracle itself.
+    /// Returns the program that the first argument of a command line names; None for Coracle
+    /// itself.
     pub fn of(called_by: &OsStr) -> Option<Program> {
         match Path::new(called_by).file_name()?.to_str()? {
             apiserver::NAME => Some(Program::ApiServer),
@@ -102,7 +103,7 @@ pub(crate) mod reference {
     pub use super::apiserver_flags::{OWN, WITHOUT_EFFECT};
     use super::{apiserver, apiserver_flags, etcd};
 
-    /// The help of the programs.
+    /// Returns the help of the programs.
     pub fn help() -> [(&'static str, String); 2] {
         [(apiserver::NAME, apiserver_flags::flags().help()), (etcd::NAME, etcd::FLAGS.help())]
     }

@@ -2,7 +2,7 @@
 
 use coracle_control_plane::range::{Range, RangedValue, parse};
 
-/// A parser of values within a range, for clap.
+/// Returns a parser for clap of values within a range.
 pub fn within<T: RangedValue + Send + Sync + 'static>(
     range: Range<T>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {

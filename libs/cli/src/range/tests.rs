@@ -59,7 +59,7 @@ fn accepts(subcommand: &str, long: &str, value: &str) -> bool {
     }
 }
 
-/// The flags that take a value.
+/// Iterates over the flags that take a value.
 fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| {
         arg.get_long().is_some() && matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)

@@ -52,7 +52,7 @@ fn name_of(mode: ClockMode) -> &'static str {
     }
 }
 
-/// The time in one line, and the timers in columns.
+/// Formats the time in one line, and the timers in columns.
 fn text(status: &ClockStatus) -> String {
     let ClockStatus { mode, now, next_timers } = status;
     let mut text = format!("{now} ({})\n", name_of(*mode));
@@ -72,7 +72,7 @@ fn text(status: &ClockStatus) -> String {
     text
 }
 
-/// The time from now until another one, to the millisecond.
+/// Returns the time from now until another one, to the millisecond.
 fn left(now: &str, at: &str) -> String {
     let (Ok(now), Ok(at)) = (now.parse::<Timestamp>(), at.parse::<Timestamp>()) else { return at.to_owned() };
     let left = at.duration_since(now).max(SignedDuration::ZERO);

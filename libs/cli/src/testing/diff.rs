@@ -45,7 +45,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<()> {
     io::stdout().write_all(text.as_bytes()).context("standard output")
 }
 
-/// A line for each object, and one for each of its fields.
+/// Formats the differences: a line for each object, and one for each of its fields.
 fn text(diff: &Diff) -> String {
     if diff.objects.is_empty() {
         return "no differences\n".to_owned();
@@ -71,12 +71,12 @@ fn text(diff: &Diff) -> String {
     text
 }
 
-/// The change of a field.
+/// Formats the change of a field.
 pub(super) fn field_line(FieldDiff { path, from, to }: &FieldDiff) -> String {
     format!("{path}: {} -> {}", shown(from.as_ref()), shown(to.as_ref()))
 }
 
-/// A value in one line, cut if it is long.
+/// Formats a value in one line, cut if it is long.
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "(none)".to_owned() };
     let text = value.to_string();

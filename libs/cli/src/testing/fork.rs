@@ -93,7 +93,7 @@ pub fn forget_of(server: &str) -> Vec<String> {
         }
         let Ok(kubeconfig) = Kubeconfig::read_from(&file) else { continue };
         servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
-        // What stays is of no use, and in nobody's way.
+        // A leftover file is harmless.
         let _ = std::fs::remove_file(file);
     }
     let _ = std::fs::remove_dir(directory);
@@ -104,7 +104,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_')
 }
 
-/// The directory with the kubeconfigs of the forks of a server.
+/// Returns the directory with the kubeconfigs of the forks of a server.
 fn directory_of(server: &str) -> Result<PathBuf> {
     let server = server.trim_start_matches("https://");
     if server.trim_matches('.').is_empty() {
@@ -115,7 +115,7 @@ fn directory_of(server: &str) -> Result<PathBuf> {
     Ok(background::base()?.join(".forks").join(server))
 }
 
-/// The file with the kubeconfig of a fork of a server.
+/// Returns the file with the kubeconfig of a fork of a server.
 fn file_of(server: &str, name: &str) -> Result<PathBuf> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
         return Err(anyhow!("{name:?} is no name of a fork"));
@@ -123,8 +123,8 @@ fn file_of(server: &str, name: &str) -> Result<PathBuf> {
     Ok(directory_of(server)?.join(format!("{name}.yaml")))
 }
 
-/// The URL at which a fork is reached from here. Whoever reaches the control plane by another address, such as a published port, reaches the
-/// fork below that.
+/// Returns the URL at which a fork is reached from here. If the control plane is reached by another
+/// address, such as a published port, the fork is reached below that address.
 ///
 /// - `parent`: the URL of the control plane or of a fork, by which the fork was asked for
 async fn server_of(fork: &Fork, parent: &str) -> String {
@@ -140,7 +140,7 @@ async fn server_of(fork: &Fork, parent: &str) -> String {
     format!("{below}{}", fork.path)
 }
 
-/// The kubeconfig of a fork for the user of the current context of another one.
+/// Builds a kubeconfig of a fork for the user of the current context of another one.
 fn with_credentials(fork: &Fork, server: &str, caller: &Kubeconfig) -> Result<String> {
     let mut kubeconfig = Kubeconfig::from_yaml(&fork.kubeconfig).context("the kubeconfig of the fork")?;
     let current = caller.current_context.as_deref().unwrap_or_default();
@@ -161,7 +161,7 @@ fn with_credentials(fork: &Fork, server: &str, caller: &Kubeconfig) -> Result<St
     Ok(coracle_kubeconfig::text(&document))
 }
 
-/// The forks in columns.
+/// Formats the forks in columns.
 fn table(forks: &[Fork]) -> String {
     if forks.is_empty() {
         return "no forks\n".to_owned();

@@ -34,7 +34,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &LogFlags) -> Result<()> {
     io::stdout().write_all(text.as_bytes()).context("standard output")
 }
 
-/// The query of the request.
+/// Builds the query of the request.
 ///
 /// - `default_namespace`: the namespace of one object, unless the flags have another
 fn query(flags: &LogFlags, default_namespace: &str) -> Result<String> {
@@ -61,7 +61,7 @@ fn query(flags: &LogFlags, default_namespace: &str) -> Result<String> {
     Ok(query.append_pair("limit", &limit).append_pair("diff", if *diff { "true" } else { "false" }).finish())
 }
 
-/// A line for each entry, and one for each of its fields.
+/// Formats the log: a line for each entry, and one for each of its fields.
 fn text(log: &Log) -> String {
     if log.entries.is_empty() {
         return "no versions and no refused requests are known\n".to_owned();
@@ -103,13 +103,13 @@ fn line(entry: &LogEntry) -> String {
     printable(&format!("{at:<12} {revision:>7}  {verb:<13} {resource} {place}{outcome}{by}"))
 }
 
-/// The time of day in UTC.
+/// Returns the time of day in UTC.
 fn time(entry: &LogEntry) -> &str {
     let time = entry.time.as_deref().and_then(|time| time.split_once('T')).map_or("-", |(_, time)| time);
     time.get(..12).unwrap_or_else(|| time.trim_end_matches('Z'))
 }
 
-/// A text without the control characters that a client can send.
+/// Returns a text without the control characters that a client can send.
 pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }

@@ -29,7 +29,7 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    /// The endpoints of the control plane that a kubeconfig names; None for kubectl's.
+    /// Returns the endpoints of the control plane that a kubeconfig names; None for kubectl's.
     ///
     /// - `read_timeout`: the time for which the server may send nothing
     ///
@@ -61,7 +61,7 @@ impl Endpoints {
     /// Deletes what is at an endpoint.
     ///
     /// # Errors
-    /// As of [`get`](Self::get).
+    /// The errors of [`get`](Self::get).
     async fn delete(&self, path: &str) -> Result<()> {
         self.send::<Value>(Request::delete(format!("{PREFIX}{path}")).body(Vec::new())?).await.map(drop)
     }
@@ -69,7 +69,7 @@ impl Endpoints {
     async fn send<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> Result<T> {
         match self.client.request::<T>(request).await {
             Ok(answer) => Ok(answer),
-            // What is not found there is named.
+            // The 404 of an existing endpoint names the missing object.
             Err(kube::Error::Api(status)) if status.code == 404 && !is_named(&status.message) => bail!(
                 "{} has no such endpoint for tests: it is no Coracle, another version, or was started with --testing-api=false",
                 self.url

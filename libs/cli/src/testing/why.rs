@@ -31,7 +31,7 @@ pub async fn explain(kubeconfig: Option<&Path>, object: &ObjectFlags) -> Result<
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// As of [`explain`].
+/// The errors of [`explain`].
 pub async fn tree(kubeconfig: Option<&Path>, object: &ObjectFlags) -> Result<()> {
     print::<Tree>("tree", kubeconfig, object).await
 }
@@ -54,7 +54,7 @@ where
     writeln!(io::stdout(), "{}", text.trim_end()).context("standard output")
 }
 
-/// The resource and the name, which are one argument or two.
+/// Parses the resource and the name, which are one argument or two.
 pub(super) fn place<'a>(object: &'a str, name: Option<&'a str>) -> Result<(&'a str, &'a str)> {
     match (object.split_once('/'), name) {
         (Some((resource, name)), None) if !resource.is_empty() && !name.is_empty() => Ok((resource, name)),

@@ -36,10 +36,10 @@ impl ClockFile {
     }
 }
 
-/// The time in the file in a data directory; None without a file, or if nothing was recorded.
+/// Reads the time in the file in a data directory; None without a file, or if nothing was recorded.
 ///
 /// # Errors
-/// The file cannot be read, or has something else.
+/// The file cannot be read or is invalid.
 pub fn read(data_dir: &Path) -> Result<Option<Timestamp>, Error> {
     let path = data_dir.join(CLOCK);
     let file = match File::open(&path) {

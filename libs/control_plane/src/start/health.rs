@@ -14,7 +14,7 @@ pub struct ServerHealth {
     pub shutdown: Hook,
 }
 
-/// The checks of a server with this store and these controllers.
+/// Returns the checks of a server with this store and these controllers.
 pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> ServerHealth {
     const HOOKS: [&str; 3] =
         ["start-apiserver-admission-initializer", "rbac/bootstrap-roles", "bootstrap-controller"];

@@ -107,9 +107,9 @@ pub struct Running {
 /// The place of a control plane among those that have one origin.
 pub struct Kinship<'a> {
     pub family: Arc<Family>,
-    /// The one that it is a fork of; None if it is none.
+    /// The control plane that it is a fork of; None if it is not a fork.
     pub origin: Option<&'a Origin>,
-    /// The name of the fork; "" for one without a name, or if it is none.
+    /// The name of the fork; "" for one without a name, or if it is not a fork.
     pub name: &'a str,
 }
 

@@ -22,7 +22,7 @@ use crate::recording::Recording;
 pub struct Origin {
     pub options: Options,
     pub kinds: Kinds,
-    /// The name of the fork that it is; "" for one that is none.
+    /// The name of the fork; "" for the original control plane.
     pub fork: String,
     pub store: Store<ObjectIndex>,
     /// The resources, those of definitions too.

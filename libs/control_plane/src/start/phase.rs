@@ -25,7 +25,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// No phase yet, on the current runtime.
+    /// Creates an empty list of phases, on the current runtime.
     pub fn none() -> Started {
         Started { phases: Vec::new(), runtime: Handle::current() }
     }
@@ -43,10 +43,11 @@ impl Started {
         self.stop_and_drop(()).await
     }
 
-    /// Does the same, and drops the rest on the same threads, since that of a control plane has much memory to free.
+    /// Stops the phases, and drops `rest` on the same threads, since that of a control plane has
+    /// much memory to free.
     ///
     /// # Errors
-    /// As of [`stop`](Self::stop).
+    /// The errors of [`stop`](Self::stop).
     pub async fn stop_and_drop(&mut self, rest: impl Send + 'static) -> Result<(), StoreError> {
         let phases = std::mem::take(&mut self.phases);
         let stop = async move {
@@ -131,7 +132,8 @@ mod tests {
         }
     }
 
-    /// The phases `store`, `server` and `controllers`, of which some fail to stop. Each waits for a permit to stop.
+    /// Starts the phases `store`, `server` and `controllers`, of which some fail to stop. Each
+    /// waits for a permit to stop.
     fn started(failing: &[&str]) -> (Started, Steps, Arc<Notify>) {
         let (mut started, steps, permit) = (Started::none(), Steps::default(), Arc::new(Notify::new()));
         for name in ["store", "server", "controllers"] {
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shutdown_that_is_cancelled_goes_on_in_the_background() {
+    async fn a_canceled_shutdown_continues_in_the_background() {
         let (mut started, steps, permit) = started(&[]);
         permit.notify_one();
         assert!(started.stop().now_or_never().is_none(), "the server has no permit");

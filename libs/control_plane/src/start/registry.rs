@@ -90,7 +90,7 @@ async fn bootstrap(registry: &Registry, options: &Options, preparation: &Prepara
         .map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
-/// Has the objects about the server of the origin lead to that of a fork.
+/// Changes the objects about the server of the origin so that they refer to the server of a fork.
 ///
 /// # Errors
 /// The store rejects them.

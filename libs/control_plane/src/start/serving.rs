@@ -105,7 +105,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let extensions = coracle_builtin::extensions(options.simulation_profile, forward_access);
     refusals.into_iter().for_each(|refusal| extensions.traffic.refusals().add(refusal));
     let store = registry.store.clone();
-    // Every fork trusts the authorities of the one that is none, by which its listener knows clients, and not those of other forks.
+    // Every fork trusts the client authorities of the original control plane, and not those of
+    // other forks.
     let below =
         (has_testing_api(options, listener.address()) && !forks.is_fork).then(|| forks.family.below());
     let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone())

@@ -12,10 +12,10 @@ use coracle_volumes::VolumeSettings;
 use super::access::Access;
 use crate::options::Options;
 
-/// The settings of controllers that work with this server.
+/// Returns the settings of controllers that work with this server.
 ///
 /// - `volumes`: the directory of the volumes
-/// - `is_fork`: whether they go on with what the controllers of another server did
+/// - `is_fork`: whether they continue the work of another server's controllers
 pub fn settings(
     options: &Options,
     access: &Access,

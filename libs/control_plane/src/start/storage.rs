@@ -115,7 +115,7 @@ pub async fn open_record(
     Ok(store)
 }
 
-/// Does what blocks, and waits for it.
+/// Runs blocking work on another thread, and waits for it.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
@@ -134,7 +134,7 @@ fn limits(options: &Options) -> Limits {
     Limits { store_bytes, ..Limits::default() }
 }
 
-/// The options of a store that reports on standard error when loading takes long.
+/// Returns the options of a store that reports on standard error when loading takes long.
 #[expect(clippy::disallowed_methods, reason = "the time that loading takes is measured")]
 fn store_options() -> coracle_storage::Options {
     const QUIET: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! Starts that fail in each phase, that are cancelled, and that succeed: nothing of them runs afterwards.
+//! Starts that fail in each phase, that are canceled, and that succeed: nothing of them runs
+//! afterwards.
 #![expect(clippy::disallowed_methods, reason = "deadlines of tests")]
 
 use std::fs;
@@ -161,7 +162,8 @@ async fn a_taken_port_or_store_is_left_to_its_owner() {
     assert_no_task_is_left("in use").await;
 }
 
-/// The store has the objects of the start, but no space for those of the advertisement.
+/// Starts with a store that has space for the objects of the start, but not for those of the
+/// advertisement.
 #[tokio::test]
 async fn an_advertisement_that_fails_leaves_nothing_running() {
     let place = Place::new();

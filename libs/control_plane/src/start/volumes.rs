@@ -32,7 +32,8 @@ impl Drop for Temporary {
     }
 }
 
-/// The directory of the volumes: the data directory, or one of its own in `temporary`, with a name that nobody else can know.
+/// Returns the directory of the volumes: the data directory, or a new one in `temporary` with an
+/// unpredictable name.
 pub fn directory(data_dir: Option<&Path>, temporary: &Path, started: &mut Started) -> PathBuf {
     match data_dir {
         None => {

@@ -12,7 +12,7 @@ use crate::template_hash::template_hash;
 /// The label of revisions and pods with the hash of their template.
 pub const HASH_LABEL: &str = "controller-revision-hash";
 
-/// A revision of the template of a DaemonSet.
+/// Builds a revision of the template of a DaemonSet.
 ///
 /// - `number`: its place in the history
 pub fn new_revision(set: &DaemonSet, number: i64) -> ControllerRevision {

@@ -29,7 +29,7 @@ fn revision(name: &str, number: i64, image: &str) -> Arc<ControllerRevision> {
     })
 }
 
-/// The names are what a real cluster gave.
+/// Verifies names of revisions that a real cluster generated.
 #[test]
 fn revisions_are_named_as_the_real_controller_names_them() {
     for (image, collisions, want) in
@@ -61,7 +61,7 @@ fn a_template_is_found_again() {
 }
 
 #[test]
-fn a_new_revision_tells_where_it_comes_from() {
+fn a_new_revision_has_owner_labels_and_annotations() {
     let RevisionMatch::New(new) = match_template(&owner(), &pod_template("img:1"), &[], 0) else {
         panic!("it is new")
     };
@@ -75,7 +75,7 @@ fn a_new_revision_tells_where_it_comes_from() {
 }
 
 #[test]
-fn the_oldest_go_first() {
+fn the_oldest_unused_revisions_are_deleted_first() {
     let mut history =
         [revision("c", 3, ""), revision("b", 2, ""), revision("a", 1, ""), revision("d", 4, "")];
     sort(&mut history);

@@ -10,7 +10,8 @@ pub fn is_csi(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some())
 }
 
-/// The attachment of a volume to a node, as it is created. None: it is no CSI volume.
+/// Builds the attachment of a volume to a node, as it is created; None if the volume is not a CSI
+/// volume.
 pub fn attachment(volume: &PersistentVolume, node: &str) -> Option<VolumeAttachment> {
     let source = volume.spec.as_ref()?.csi.as_ref()?;
     let mut attachment = VolumeAttachment::default();
@@ -32,7 +33,7 @@ fn name(handle: &str, driver: &str, node: &str) -> String {
     format!("csi-{hex}")
 }
 
-/// The volume that an attachment is of.
+/// Returns the volume of an attachment.
 pub fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
     attachment.spec.source.persistent_volume_name.as_deref()
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::controller_revision::safe_encode;
 
-/// The hash of a template.
+/// Returns the hash of a template.
 ///
 /// - `collisions`: how many names with a hash were taken so far; None is not the same as 0
 pub fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
@@ -137,7 +137,7 @@ impl Types {
         out.push('}');
     }
 
-    /// Empty lists are stored as none.
+    /// Writes a list; an empty one is written as an absent one.
     fn write_list(&self, element: &str, value: Option<&Value>, out: &mut String) {
         let Some(items) = value.and_then(Value::as_array).filter(|items| !items.is_empty()) else {
             return out.push_str("<nil>");
@@ -152,7 +152,7 @@ impl Types {
         out.push(']');
     }
 
-    /// Empty maps are stored as none. Keys are sorted.
+    /// Writes a map, with sorted keys; an empty one is written as an absent one.
     fn write_map(&self, values: &str, value: Option<&Value>, out: &mut String) {
         let Some(entries) = value.and_then(Value::as_object).filter(|entries| !entries.is_empty()) else {
             return out.push_str("<nil>");

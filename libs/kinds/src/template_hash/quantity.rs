@@ -10,7 +10,7 @@ const MOST_DIGITS: i32 = 18;
 /// The largest quantity with a binary suffix.
 const MOST_BINARY: u128 = i64::MAX as u128;
 
-/// The dump of a quantity, which is valid and has a canonical text: no fraction.
+/// Dumps a quantity, which is valid and has a canonical text: no fraction.
 pub(super) fn dump(text: &str) -> String {
     let unsigned = text.trim_start_matches(['+', '-']);
     let (digits, suffix) =
@@ -51,7 +51,7 @@ pub(super) fn dump(text: &str) -> String {
     dump_large(is_negative, amount, scale, format)
 }
 
-/// The format, the base and the exponent of a suffix.
+/// Returns the format, the base and the exponent of a suffix.
 fn suffix_of(suffix: &str) -> (&'static str, u32, i32) {
     let decimal = |suffix: &str| "num".find(suffix).map(|at| -9 + 3 * index(at));
     let letter = suffix.strip_suffix('i').unwrap_or(suffix);

@@ -16,7 +16,7 @@ pub fn matches(name: &str) -> bool {
     name == COUNT_CLAIMS || [CLAIMS, REQUESTS_STORAGE].contains(&part)
 }
 
-/// The usage of a claim.
+/// Returns the usage of a claim.
 ///
 /// - `requested`: the storage it requests
 /// - `allocated`: `status.allocatedResources`; the larger counts while a volume grows or an expansion is reverted

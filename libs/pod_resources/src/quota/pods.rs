@@ -20,7 +20,7 @@ pub fn matches(name: &str) -> bool {
         || request.is_some_and(|requested| !is_native(name) || requested.starts_with(DEVICE_CLASS))
 }
 
-/// The usage of a pod, or of one container, that has not ended, but for [`COUNT_PODS`].
+/// Returns the usage of a pod, or of one container, that has not ended, without [`COUNT_PODS`].
 pub fn compute_usage(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
     let mut usage = ResourceList::from([(PODS.to_owned(), Quantity::from_int(1))]);
     for (name, quantity) in requests {

@@ -27,7 +27,8 @@ pub fn matches(name: &str) -> bool {
     name == COUNT_CLAIMS || name.ends_with(OF_DEVICE_CLASS)
 }
 
-/// The usage of a claim: of the alternatives of a request the one that takes most counts.
+/// Returns the usage of a claim: of the alternatives of a request the one with the highest usage
+/// counts.
 pub fn usage<'a, A>(requests: impl IntoIterator<Item = A>) -> ResourceList
 where
     A: IntoIterator<Item = DeviceRequest<'a>>,
@@ -43,7 +44,7 @@ where
     usage
 }
 
-/// The devices of a request, under both names that quotas have for them.
+/// Returns the devices of a request, under both names that quotas have for them.
 fn devices(request: DeviceRequest<'_>) -> ResourceList {
     let number = match request.allocation_mode {
         "ExactCount" => request.count,

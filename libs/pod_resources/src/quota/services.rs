@@ -8,7 +8,7 @@ pub fn matches(name: &str) -> bool {
     ["count/services", "services", "services.loadbalancers", "services.nodeports"].contains(&name)
 }
 
-/// The usage of a service, with the node ports that are still to be allocated.
+/// Returns the usage of a service, with the node ports that are still to be allocated.
 ///
 /// - `service_type`: its type; empty for the default
 /// - `allocates_node_ports`: `allocateLoadBalancerNodePorts`, which is true by default

@@ -13,7 +13,7 @@ const BEFORE_HEADER: usize = "coracle record 1\n".len() + 8;
 /// The length of a block's head.
 const HEAD: usize = 68;
 
-/// A small record of three blocks, its entries, and the offsets of its blocks.
+/// Returns a small record of three blocks, its entries, and the offsets of its blocks.
 fn sample() -> (TempDir, Vec<u8>, Vec<Entry>, Vec<usize>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("whole.coracle");
@@ -137,7 +137,8 @@ fn other_files_are_named_as_what_they_are() {
     assert!(matches!(error, Error::Read { .. }), "{error}");
 }
 
-/// The bytes of the sample with a field of the first head replaced, and the checksum made right.
+/// Returns the bytes of the sample with a field of the first head replaced, and the checksum
+/// corrected.
 fn with_field(bytes: &[u8], head: usize, field: usize, value: &[u8]) -> Vec<u8> {
     let mut changed = bytes.to_vec();
     changed[head + field..head + field + value.len()].copy_from_slice(value);

@@ -11,7 +11,7 @@ use crate::sample::{run, unhurried, version};
 /// The variable with the path of the record that a child writes.
 const RECORD: &str = "CORACLE_RECORD_OF_CHILD";
 
-/// The arguments by which this program runs one ignored test.
+/// Returns the arguments by which this program runs one ignored test.
 fn arguments(test: &str) -> [&str; 4] {
     [test, "--exact", "--ignored", "--nocapture"]
 }

@@ -115,7 +115,7 @@ fn tokens_are_replaced() {
     }
 }
 
-/// Entries that have the secret, one for each rule.
+/// Builds entries that have the secret, one for each rule.
 fn secret_entries() -> Vec<Entry> {
     let secret = r#"{"apiVersion":"v1","kind":"Secret","data":{"a":"hunter2"}}"#;
     let mut entries = Vec::new();

@@ -116,7 +116,7 @@ fn any_payload() -> impl Strategy<Value = Option<Vec<u8>>> {
     ])
 }
 
-/// Any entry: one of the sample's with other texts, times, numbers and payloads.
+/// Generates any entry: one of the sample's with other texts, times, numbers and payloads.
 fn any_entry() -> impl Strategy<Value = Entry> {
     let values = (any_text(), any_time(), any::<u64>(), any_payload());
     (0..entries().len(), values).prop_map(|(kind, (text, time, number, payload))| {

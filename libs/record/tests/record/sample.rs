@@ -9,7 +9,7 @@ use coracle_record::{
 };
 use jiff::Timestamp;
 
-/// The time some seconds after the start of the sample run.
+/// Returns the time some seconds after the start of the sample run.
 pub fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -24,7 +24,7 @@ pub fn run() -> Run {
     }
 }
 
-/// A version whose revision is also its time.
+/// Builds a version whose revision is also its time.
 pub fn version(revision: u64, object: Option<&str>) -> Entry {
     Entry::Version(Box::new(Version {
         fork: "".into(),
@@ -80,7 +80,7 @@ pub fn clock_step(from: i64, to: i64) -> Entry {
     Entry::ClockStep(ClockStep { fork: "a".into(), from: time(from), to: time(to) })
 }
 
-/// An entry of each kind that callers append.
+/// Builds an entry of each kind that callers append.
 pub fn entries() -> Vec<Entry> {
     let fault = Fault {
         time: time(4),
@@ -123,12 +123,12 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
     Record::open(path, Limits::default())?.entries().collect()
 }
 
-/// The options of a recorder that waits for `flush` with small blocks.
+/// Returns the options of a recorder that waits for `flush` with small blocks.
 pub fn unhurried() -> Options {
     Options { interval: Duration::from_secs(3600), ..Options::default() }
 }
 
-/// Options without redaction.
+/// Returns options without redaction.
 pub fn plain() -> Options {
     Options { redact_secrets: false, ..Options::default() }
 }

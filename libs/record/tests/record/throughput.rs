@@ -17,7 +17,7 @@ use crate::sample::{run, time};
 /// The number of pods that change in turn.
 const PODS: u64 = 500;
 
-/// A pod of 2 KB as a kubelet updates it: with managed fields, conditions and unique values.
+/// Builds a pod of 2 KB as a kubelet updates it: with managed fields, conditions and unique values.
 fn pod(index: u64, revision: u64) -> String {
     let digest = |part: u64| {
         let hash = |salt: u64| crc32fast::hash(&[index, part, salt].map(u64::to_be_bytes).concat());
@@ -66,7 +66,7 @@ fn entries(count: u64) -> Vec<Entry> {
         .collect()
 }
 
-/// The processor time of a thread of this process in seconds, from its name.
+/// Returns the processor time of the named thread of this process, in seconds.
 fn thread_seconds(name: &str) -> f64 {
     let mut ticks = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -124,7 +124,7 @@ fn throughput_of_levels() {
     }
 }
 
-/// The ratio where the interval, not the size, ends blocks.
+/// Measures the ratio if the interval, not the size, ends blocks.
 #[test]
 #[ignore = "a measurement"]
 fn ratio_of_small_blocks() {

@@ -197,7 +197,7 @@ async fn halves_of_connections_are_bounded() {
             other => panic!("{other:?}"),
         }
     }
-    // Those that were dropped for others give their places back.
+    // Connections that were dropped for others release their places.
     assert_eq!(refused, 0);
     let next = more * 2 + 1;
     client.open(next, &[("streamtype", "data"), ("port", "80"), ("requestid", "0")]).await;

@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Header {
-    /// The header in its bytes.
+    /// Parses a header from its bytes.
     ///
     /// # Errors
     /// It is of another version.
@@ -70,40 +70,40 @@ impl Header {
     }
 }
 
-/// The number of a stream, from its four bytes.
+/// Parses the number of a stream from its four bytes.
 pub fn stream_id(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
 
-/// The header of a data frame.
+/// Builds the header of a data frame.
 pub fn data(stream: u32, length: usize, flags: u8) -> [u8; 8] {
     let [a, b, c, d] = stream.to_be_bytes();
     let [_, e, f, g] = u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes();
     [a, b, c, d, flags, e, f, g]
 }
 
-/// A SYN_REPLY with a block of headers.
+/// Builds a SYN_REPLY with a block of headers.
 pub fn syn_reply(stream: u32, block: &[u8]) -> Vec<u8> {
     control(2, &[&stream.to_be_bytes(), block].concat())
 }
 
-/// A SYN_STREAM as a client sends it.
+/// Builds a SYN_STREAM as a client sends it.
 #[cfg(test)]
 pub fn syn_stream(stream: u32, block: &[u8]) -> Vec<u8> {
     control(1, &[&stream.to_be_bytes()[..], &[0; 6], block].concat())
 }
 
-/// A RST_STREAM that refuses a stream.
+/// Builds a RST_STREAM that refuses a stream.
 pub fn refused(stream: u32) -> Vec<u8> {
     control(3, &[stream.to_be_bytes(), REFUSED_STREAM.to_be_bytes()].concat())
 }
 
-/// A PING.
+/// Builds a PING.
 pub fn ping(id: u32) -> Vec<u8> {
     control(6, &id.to_be_bytes())
 }
 
-/// A GOAWAY without an error.
+/// Builds a GOAWAY without an error.
 ///
 /// - `last`: the last stream that was accepted
 pub fn goaway(last: u32) -> Vec<u8> {

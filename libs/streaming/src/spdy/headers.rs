@@ -27,10 +27,10 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// The headers of the next block.
+    /// Decodes the headers of the next block.
     ///
     /// # Errors
-    /// It is no such block, or too large.
+    /// The block is invalid or too large.
     pub fn decode(&mut self, block: &[u8]) -> Result<Headers, Malformed> {
         parse(&self.decompress(block)?)
     }
@@ -67,7 +67,7 @@ impl Decoder {
 pub struct Encoder(Compress);
 
 impl Encoder {
-    /// Of a new connection.
+    /// Creates the encoder of a new connection.
     ///
     /// # Errors
     /// The library has no dictionaries.
@@ -77,7 +77,7 @@ impl Encoder {
         Ok(Encoder(compress))
     }
 
-    /// A block of headers.
+    /// Encodes a block of headers.
     ///
     /// # Errors
     /// The library fails.

@@ -41,9 +41,9 @@ use crate::{Testing, guard, json as json_response, read};
 pub use stream::MOST_STREAMS;
 
 impl Testing {
-    /// The live page of the control plane.
+    /// Returns the live page of the control plane.
     ///
-    /// - `names`: the names of the server, beside `localhost` and its addresses
+    /// - `names`: the names of the server, besides `localhost` and its addresses
     pub fn page(self, names: Vec<String>, sessions: Arc<Sessions>) -> Paths {
         let names: Arc<[String]> = names.into();
         let respond: RespondToPath = Arc::new(move |request| {
@@ -72,7 +72,7 @@ impl Testing {
         if !matches!(request.parts.method, Method::GET | Method::HEAD) {
             return Err(Error::MethodNotAllowed);
         }
-        // Whoever looks at the head of a link alone does not use it up.
+        // A HEAD request does not use up the link.
         if request.path == LOGIN_PATH && request.parts.method == Method::GET {
             return log_in(sessions, request.query);
         }
@@ -119,7 +119,7 @@ impl Testing {
         }
     }
 
-    /// The picture of all objects at a revision; None for now.
+    /// Returns the picture of all objects at a revision; None for now.
     ///
     /// # Errors
     /// 410 if history does not reach back so far.
@@ -161,7 +161,7 @@ pub struct PageAuthenticator {
 }
 
 impl PageAuthenticator {
-    /// The authenticator for the cookies of some sessions.
+    /// Creates the authenticator for the cookies of some sessions.
     pub fn new(sessions: Arc<Sessions>) -> PageAuthenticator {
         PageAuthenticator { sessions, user: Arc::new(UserInfo::new(UI_USER, &[MASTERS]).authenticated()) }
     }
@@ -173,14 +173,15 @@ impl RequestAuthenticator for PageAuthenticator {
     }
 }
 
-/// The time of a revision: that of the newest write, as far as the object that was written says; of None the time now.
+/// Returns the time of a revision: that of its newest write, if the written object has it; the
+/// current time for None.
 fn moment(at: Option<Revision>, objects: &StoredObjects, clock: &Clock) -> Timestamp {
     let newest = at.and_then(|_| objects.newest());
     let time = newest.as_ref().and_then(newest_time).and_then(|time| time.parse().ok());
     time.unwrap_or_else(|| clock.now())
 }
 
-/// The time of the last write of an object, as far as it says.
+/// Returns the time of the last write of an object, if the object has it.
 fn newest_time(object: &Value) -> Option<&str> {
     let metadata = &object["metadata"];
     let fields = metadata["managedFields"].as_array().into_iter().flatten();
@@ -188,10 +189,10 @@ fn newest_time(object: &Value) -> Option<&str> {
     written.chain(metadata["creationTimestamp"].as_str()).max()
 }
 
-/// The revision of an option.
+/// Parses an option as a revision.
 ///
 /// # Errors
-/// 422 for what is none.
+/// 422 if it is invalid.
 fn revision(query: &Query, name: &str) -> Result<Option<Revision>> {
     let text = query.first(name).filter(|text| !text.is_empty());
     let number = text.map(|text| text.parse().map(Revision)).transpose();

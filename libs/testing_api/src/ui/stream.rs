@@ -40,7 +40,7 @@ struct Follower {
 }
 
 impl Testing {
-    /// The changes of the picture after a revision; None for now.
+    /// Streams the changes of the picture after a revision; None for now.
     ///
     /// # Errors
     /// 410 if history does not reach back so far, 429 if there are too many streams.
@@ -61,7 +61,8 @@ impl Testing {
 }
 
 impl Follower {
-    /// The next changes, or none of them as a sign of life. None at the end: the store is closed.
+    /// Returns the next changes, or empty ones as a heartbeat; None at the end, when the store is
+    /// closed.
     async fn next(&mut self) -> Option<Changes> {
         loop {
             if self.pending.is_none() && self.wait().await {
@@ -93,7 +94,8 @@ impl Follower {
         }
     }
 
-    /// The picture after a pause, which it may wait for longer than a sign of life is due, and the time that it took.
+    /// Returns the picture after a pause, and the time that it took. The wait may be longer than
+    /// the heartbeat interval.
     fn later_picture(&self) -> BoxFuture<'static, (Result<Picture>, Duration)> {
         let (testing, pause) = (self.testing.clone(), COALESCING.max(self.took * PART));
         Box::pin(async move {

@@ -158,7 +158,7 @@ async fn the_newest_events_are_chosen() {
     assert_eq!((&rare["events"][0]["revision"], &rare["isTruncated"]), (&json!("1"), &json!(false)));
 }
 
-/// The next line of a stream.
+/// Returns the next line of a stream.
 async fn line(body: &mut Body) -> Value {
     let frame = body.frame().await.expect("a line").expect("a frame");
     serde_json::from_slice(&frame.into_data().expect("data")).expect("JSON")

@@ -43,7 +43,7 @@ impl Cluster {
         Picture::of(self, "2026-11-27T10:05:00Z".parse::<Timestamp>().unwrap())
     }
 
-    /// The node of an object, named `kind/name`.
+    /// Returns the node of an object, named `kind/name`.
     fn node(&self, name: &str) -> Node {
         let (kind, name) = name.split_once('/').unwrap();
         let mut nodes = self.picture().objects.into_iter();
@@ -85,7 +85,7 @@ impl Objects for Cluster {
     }
 }
 
-/// An object in the namespace `shop` (or none), with a uid by its kind and name.
+/// Builds an object in the namespace `shop` (or none), with a uid made of its kind and name.
 fn object(kind: &str, name: &str, rest: Value) -> Value {
     let (_, api_version, _, namespaced) = KINDS.iter().find(|(other, ..)| *other == kind).unwrap();
     let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": {

@@ -17,7 +17,7 @@ fn request(method: &str, path: &str, cookie: &str) -> Parts {
     Request::builder().method(method).uri(path).header("cookie", cookie).body(()).unwrap().into_parts().0
 }
 
-/// The cookie of a new session, as a browser sends it.
+/// Returns the cookie of a new session, as a browser sends it.
 fn logged_in(sessions: &Sessions) -> String {
     let link = sessions.issue_link().unwrap();
     let cookie = sessions.log_in(&link).unwrap().unwrap();

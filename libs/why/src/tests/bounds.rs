@@ -31,7 +31,7 @@ fn causes_beyond_the_limit_are_counted() {
     );
 }
 
-/// Widgets of which each owns the next, all of them in foreground deletion.
+/// Builds widgets of which each owns the next, all of them in foreground deletion.
 fn chain(length: usize) -> Vec<Value> {
     let mut widgets: Vec<Value> = Vec::new();
     for number in 0..length {
@@ -205,7 +205,7 @@ impl Random {
     }
 }
 
-/// Objects of all kinds with rules, and with the members that rules read.
+/// Builds objects of all kinds with rules, and with the members that rules read.
 fn rich() -> Vec<Value> {
     let conditions = json!(
         [

@@ -84,7 +84,7 @@ pub struct Fake {
     refusals: Vec<(Key, Refusal)>,
 }
 
-/// A cluster with objects.
+/// Creates a cluster with objects.
 pub fn cluster(objects: impl IntoIterator<Item = Value>) -> Fake {
     Fake { objects: objects.into_iter().map(|object| (key(&object), object)).collect(), ..Fake::default() }
 }
@@ -115,7 +115,7 @@ impl Fake {
         self
     }
 
-    /// The keys of all objects, also of those in the past.
+    /// Returns the keys of all objects, also of those in the past.
     pub fn keys(&self) -> Vec<Key> {
         let past = self.past.iter().map(|(key, _)| key.clone());
         self.objects.iter().map(|(key, _)| key.clone()).chain(past).collect()
@@ -166,12 +166,12 @@ pub fn alice() -> Writer {
     writer("alice", "kubectl/v1.36.0 (linux/amd64)", "delete")
 }
 
-/// The controller manager, which does not say which controller.
+/// Returns the controller manager, which does not identify the controller.
 pub fn manager() -> Writer {
     writer("system:kube-controller-manager", "kube-controller-manager/v1.36 coracle/0.1.0", "delete")
 }
 
-/// The garbage collector of a controller manager with service accounts.
+/// Returns the garbage collector of a controller manager with service accounts.
 pub fn collector() -> Writer {
     writer(
         "system:serviceaccount:kube-system:generic-garbage-collector",
@@ -180,7 +180,7 @@ pub fn collector() -> Writer {
     )
 }
 
-/// An object of a kind with the uid `uid-NAME`; namespaced ones are in `shop`.
+/// Builds an object of a kind with the uid `uid-NAME`; namespaced ones are in `shop`.
 pub fn object(kind: &str, name: &str, members: Value) -> Value {
     let (_, version, resource, _) = KINDS.iter().find(|(other, _, _, _)| *other == kind).unwrap();
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": format!("uid-{name}")}});
@@ -198,7 +198,7 @@ pub fn object(kind: &str, name: &str, members: Value) -> Value {
     object
 }
 
-/// The object with its deletion requested two minutes ago.
+/// Returns the object with its deletion requested two minutes ago.
 pub fn terminating(mut object: Value, finalizers: &[&str]) -> Value {
     object["metadata"]["deletionTimestamp"] = json!("2026-11-27T10:03:00Z");
     object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
@@ -206,7 +206,7 @@ pub fn terminating(mut object: Value, finalizers: &[&str]) -> Value {
     object
 }
 
-/// The object with a controller.
+/// Returns the object with a controller.
 pub fn owned(mut object: Value, owner: &Value) -> Value {
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
@@ -234,7 +234,7 @@ pub fn condition(name: &str, status: &str, reason: &str, message: &str) -> Value
     json!({"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-11-27T10:00:00Z"})
 }
 
-/// A pod that runs on `node-0` and is ready.
+/// Builds a pod that runs on `node-0` and is ready.
 pub fn pod(name: &str) -> Value {
     object(
         "Pod",
@@ -243,7 +243,7 @@ pub fn pod(name: &str) -> Value {
     )
 }
 
-/// A pod of a phase on `node-0`, with other members of its status.
+/// Builds a pod of a phase on `node-0`, with other members of its status.
 pub fn unready(name: &str, phase: &str, status: Value) -> Value {
     let mut pod = pod(name);
     pod["status"] = status;
@@ -251,7 +251,7 @@ pub fn unready(name: &str, phase: &str, status: Value) -> Value {
     pod
 }
 
-/// A pod with a container that ends again and again.
+/// Builds a pod with a container that crashes repeatedly.
 pub fn crashing(name: &str) -> Value {
     unready(
         name,
@@ -260,13 +260,13 @@ pub fn crashing(name: &str) -> Value {
     )
 }
 
-/// A pod without a node.
+/// Builds a pod without a node.
 pub fn pending(name: &str, message: &str) -> Value {
     let conditions = json!([condition("PodScheduled", "False", "Unschedulable", message)]);
     object("Pod", name, json!({"spec": {}, "status": {"phase": "Pending", "conditions": conditions}}))
 }
 
-/// The pod with volumes of claims.
+/// Returns the pod with volumes of claims.
 pub fn using(mut pod: Value, claims: &[&str]) -> Value {
     let volumes: Vec<Value> = claims
         .iter()
@@ -284,7 +284,7 @@ pub fn node(name: &str) -> Value {
     )
 }
 
-/// A claim of the class `standard`.
+/// Builds a claim of the class `standard`.
 pub fn claim(name: &str, phase: &str) -> Value {
     object(
         "PersistentVolumeClaim",
@@ -300,7 +300,7 @@ pub fn class(name: &str, provisioner: &str, mode: &str) -> Value {
     object("StorageClass", name, json!({"provisioner": provisioner, "volumeBindingMode": mode}))
 }
 
-/// A volume with the claim `data`.
+/// Builds a volume with the claim `data`.
 pub fn volume(name: &str, phase: &str, policy: &str) -> Value {
     object(
         "PersistentVolume",
@@ -312,7 +312,7 @@ pub fn volume(name: &str, phase: &str, policy: &str) -> Value {
     )
 }
 
-/// A StatefulSet with claims `data-NAME-ORDINAL`.
+/// Builds a StatefulSet with claims `data-NAME-ORDINAL`.
 pub fn stateful_set(name: &str, replicas: i64, status: Value) -> Value {
     object(
         "StatefulSet",

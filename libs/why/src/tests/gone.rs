@@ -365,7 +365,7 @@ fn deleted_by_their_controllers() {
     ]);
 }
 
-/// Nothing is said of controllers that may not have done it.
+/// Verifies that controllers that may not have deleted the object are not mentioned.
 #[test]
 fn deleted_by_nobody_knows_whom() {
     let set = |replicas| stateful_set("web", replicas, json!({}));

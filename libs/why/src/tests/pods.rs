@@ -10,7 +10,7 @@ fn with(mut pod: Value, spec: &Value) -> Value {
     pod
 }
 
-/// A pod on `node-0` with the status of its container `app`.
+/// Builds a pod on `node-0` with the status of its container `app`.
 fn container(phase: &str, status: Value) -> Value {
     let mut container = json!({"name": "app", "image": "app:1", "ready": false, "restartCount": 0});
     container.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());

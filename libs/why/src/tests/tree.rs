@@ -11,7 +11,7 @@ fn drawn(cluster: &Fake, object: &str) -> String {
     tree(cluster, resource, namespace, name).unwrap().to_string()
 }
 
-/// An object with another owner beside those that it has.
+/// Returns an object with another owner in addition to those that it has.
 fn also_owned(object: Value, owner: &Value) -> Value {
     let mut changed = object.clone();
     let reference = owned(object, owner)["metadata"]["ownerReferences"][0].clone();

@@ -6,7 +6,7 @@ use super::fake::{claim, cluster, node, pod, terminating, using};
 use super::{NOW, explained};
 use crate::{Explanation, Question, Tree, explain, tree};
 
-/// The name of a question in JSON.
+/// Returns the name of a question in JSON.
 pub fn name(question: Question) -> &'static str {
     match question {
         Question::Present => "present",

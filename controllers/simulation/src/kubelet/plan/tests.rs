@@ -420,7 +420,7 @@ fn what_a_client_wrote_stays() {
 }
 
 #[test]
-fn a_restarted_process_goes_on() {
+fn a_restarted_process_continues() {
     let mut scenario = Scenario::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
     for millis in [0, 1000, 2000, 12_000, 13_000] {
         scenario.at(millis);
@@ -456,7 +456,7 @@ fn readiness_gates_are_obeyed() {
 }
 
 #[test]
-fn what_events_tell() {
+fn events_report_starts_and_failures() {
     let mut scenario = Scenario::of(&[("exit-after", "1s"), ("exit-code", "1")], json!({}));
     let start = [
         r#"Pulled Container image "img:1" already present on machine and can be accessed by the pod"#,
@@ -481,7 +481,7 @@ fn what_events_tell() {
 }
 
 #[test]
-fn events_tell_of_fields() {
+fn events_name_fields() {
     let scenario = Scenario::of(&[], json!({"initContainers": [{"name": "a"}]}));
     let mut state = PodRuntimeState::begin(&scenario.pod, scenario.start);
     let Progress { events, .. } =
