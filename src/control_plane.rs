@@ -22,7 +22,7 @@ use crate::{
 /// // In this process, without a socket; `kubeconfig` is for clients of other processes.
 /// let maps = Api::<ConfigMap>::default_namespaced(control_plane.client());
 /// let settings = serde_json::from_value(serde_json::json!({
-///     "metadata": {"name": "settings"}, "data": {"colour": "blue"},
+///     "metadata": {"name": "settings"}, "data": {"color": "blue"},
 /// }))?;
 /// let created = maps.create(&PostParams::default(), &settings).await?;
 /// assert!(created.metadata.uid.is_some());

@@ -280,8 +280,6 @@ mod tests {
                 builder.with_client_auth_cert(vec![certificate], key).expect("a client certificate")
             }
         };
-        // The memory of all sessions is reserved at once, and each fork has its own.
-        config.session_storage = ServerSessionMemoryCache::new(MAX_SESSIONS);
         config.alpn_protocols = vec![b"h2".to_vec()];
         let name = ServerName::try_from("kubernetes.default.svc").expect("a name");
         let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");

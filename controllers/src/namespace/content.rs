@@ -1,5 +1,7 @@
 //! Deletes the content of a namespace, and counts the remaining objects.
 
+use std::sync::Arc;
+
 use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::discovery::{Discovery, ServedResource};
 use coracle_controller_runtime::{ignore_not_found, ignore_status};
@@ -51,7 +53,10 @@ impl Content<'_> {
             errors.push(why.clone());
             result.findings.discovery = Some((snapshot.failed.len(), why));
         }
-        let deletable = snapshot.preferred().map(Arc::as_ref).filter(|served| served.namespaced && served.supports("delete"));
+        let deletable = snapshot
+            .preferred()
+            .map(Arc::as_ref)
+            .filter(|served| served.namespaced && served.supports("delete"));
         let (pods, others): (Vec<&ServedResource>, Vec<&ServedResource>) =
             deletable.partition(|served| is_pods(served));
         for (resources, grace) in [(pods, grace), (others, 0)] {

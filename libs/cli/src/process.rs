@@ -103,9 +103,9 @@ fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(level));
-    let colours = kept.is_none() && std::io::stderr().is_terminal();
+    let colors = kept.is_none() && std::io::stderr().is_terminal();
     let writer = kept.map_or_else(|| BoxMakeWriter::new(std::io::stderr), BoxMakeWriter::new);
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colors);
     match log_format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

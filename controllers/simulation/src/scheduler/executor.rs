@@ -104,7 +104,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Deletes a pod in favour of another one.
+    /// Deletes a pod in favor of another one.
     async fn evict(
         &self,
         preemptor: &Pod,
