@@ -8,7 +8,6 @@
 pub mod access;
 pub mod admission;
 pub mod aggregator;
-pub mod answer;
 pub mod apiextensions;
 pub mod audit;
 pub mod background;
@@ -18,6 +17,7 @@ pub mod flow_control;
 pub mod flow_schema_status;
 pub mod policy_status;
 pub mod registry;
+pub mod representation;
 pub mod serve;
 pub mod telemetry;
 #[cfg(test)]

@@ -383,7 +383,7 @@ impl Scenario {
     }
 
     /// Waits until an event of an object has this reason and contains the message.
-    pub async fn until_event(&self, name: &str, reason: &str, message: &str) -> Result<()> {
+    pub async fn wait_for_event(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         let ask = async || Ok(self.api::<Event>().list(&ListParams::default()).await?.items);
         let matches = |events: &Vec<Event>| {
             events.iter().any(|event| {
@@ -399,7 +399,7 @@ impl Scenario {
     /// loses it.
     pub async fn until_event_once(&self, name: &str, reason: &str, message: &str) -> Result<()> {
         match self.interruption {
-            None => self.until_event(name, reason, message).await,
+            None => self.wait_for_event(name, reason, message).await,
             Some(_) => Ok(()),
         }
     }

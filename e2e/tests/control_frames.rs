@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// The most bytes that a client sends.
-const MOST: usize = 96 << 20;
+/// The maximum number of bytes that a client sends.
+const MAX_SENT: usize = 96 << 20;
 /// The memory that they may take, in megabytes.
 const MAX_GROWTH: f64 = 30.0;
 
@@ -30,10 +30,10 @@ async fn replies_to_pings_on_a_websocket_do_not_pile_up() -> Result<()> {
     let mut socket = endpoint.websocket(&path, &[]).await?;
     cluster.reset_most_resident()?;
     let before = cluster.resident()?;
-    let sent = send_until_blocked(socket.get_mut(), &websocket_ping(), MOST).await?;
+    let sent = send_until_blocked(socket.get_mut(), &websocket_ping(), MAX_SENT).await?;
     let grown = cluster.most_resident()? - before;
     ensure!(grown < MAX_GROWTH, "{grown:.0} MB more after {sent} bytes");
-    ensure!(sent < MOST, "the server took all of it");
+    ensure!(sent < MAX_SENT, "the server took all of it");
 
     // The watch goes on when the client reads, whatever the size of the event.
     let mut connection = endpoint.connect().await?;
@@ -63,10 +63,10 @@ async fn replies_to_frames_of_http2_do_not_pile_up() -> Result<()> {
         cluster.reset_most_resident()?;
         let before = cluster.resident()?;
         let mut stream = http2_connection(&endpoint).await?;
-        let sent = send_until_blocked(&mut stream, frame, MOST).await.unwrap_or_default();
+        let sent = send_until_blocked(&mut stream, frame, MAX_SENT).await.unwrap_or_default();
         let grown = cluster.most_resident()? - before;
         ensure!(grown < MAX_GROWTH, "{grown:.0} MB more after {sent} bytes of {frame:?}");
-        ensure!(sent < MOST, "the server took all of it");
+        ensure!(sent < MAX_SENT, "the server took all of it");
         ensure!(endpoint.connect().await?.call("GET", "/readyz", &[], None).await?.status == 200);
     }
     Ok(())

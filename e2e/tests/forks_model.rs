@@ -17,9 +17,9 @@ use serde_json::json;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const LABEL: &str = "of=model";
 const STEPS: usize = 15;
-/// The most members of a family at once.
+/// The maximum number of members of a family at once.
 const MEMBERS: usize = 6;
-/// The most writes of a member in a step.
+/// The maximum number of writes of a member in a step.
 const WRITES: usize = 4;
 /// The longest time that an event takes.
 const EVENT: Duration = Duration::from_secs(20);

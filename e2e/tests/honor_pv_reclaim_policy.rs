@@ -292,7 +292,7 @@ async fn until_deletion_failed(scenario: &Scenario, volume: &str) -> Result<Pers
             scenario.until(volume, |volume: &PersistentVolume| volume_phase(volume) == phase).await?;
             scenario.until_event_once(volume, FAILED.0, FAILED.1).await?;
         }
-        _ => scenario.until_event(volume, FAILED.0, FAILED.1).await?,
+        _ => scenario.wait_for_event(volume, FAILED.0, FAILED.1).await?,
     }
     let volume: PersistentVolume = scenario.get(volume).await?;
     ensure!(volume_phase(&volume) == phase, "{volume:?}");
@@ -350,7 +350,7 @@ async fn half_provisioned(scenario: &mut Scenario) -> Result<PathBuf> {
     });
     scenario.create::<StorageClass>(half).await?;
     let claim: PersistentVolumeClaim = scenario.create(claim("half", "half")).await?;
-    scenario.until_event("half", "ProvisioningFailed", "simulated failure").await?;
+    scenario.wait_for_event("half", "ProvisioningFailed", "simulated failure").await?;
     let directory = scenario.root().join(format!("pvc-{}", claim.uid().unwrap_or_default()));
     ensure!(directory.is_dir(), "{} was not begun", directory.display());
     Ok(directory)
@@ -543,7 +543,7 @@ async fn a_volume_not_yet_recorded_in_its_claim_is_released(scenario: &mut Scena
         ]}},
     }});
     scenario.create::<PersistentVolume>(meant).await?;
-    scenario.until_event("meant", "VolumeMismatch", "incompatible volumeMode").await?;
+    scenario.wait_for_event("meant", "VolumeMismatch", "incompatible volumeMode").await?;
     let began = Instant::now();
     scenario.delete::<PersistentVolumeClaim>("data").await?;
     scenario.until("meant", |volume: &PersistentVolume| volume_phase(volume) == "Released").await?;

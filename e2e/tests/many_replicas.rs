@@ -56,7 +56,7 @@ async fn count(client: &mut JsonClient) -> Result<u64> {
 }
 
 /// Waits until an owner of a name has an event with this reason and text.
-async fn until_event(client: &mut JsonClient, owner: &str, reason: &str, text: &str) -> Result<()> {
+async fn wait_for_event(client: &mut JsonClient, owner: &str, reason: &str, text: &str) -> Result<()> {
     let path = format!(
         "/api/v1/namespaces/{DEFAULT}/events?fieldSelector=involvedObject.name={owner},reason={reason}"
     );
@@ -78,7 +78,7 @@ async fn owners_of_billions_of_pods_survive_restarts_and_are_deleted() -> Result
         client.create(&collection, json!({"metadata": {"name": name}, "spec": spec})).await?;
     }
     until("as many pods as allowed", async || count(&mut client).await, |count| *count >= MAX_PODS).await?;
-    until_event(&mut client, "set", "FailedCreate", REFUSAL).await?;
+    wait_for_event(&mut client, "set", "FailedCreate", REFUSAL).await?;
     for how in [Termination::Crash, Termination::Stop] {
         how.apply(running).await?;
         running = start().await?;

@@ -39,7 +39,7 @@ async fn until_waiting(client: &mut JsonClient, name: &str, reason: &str) -> Res
 }
 
 /// Waits for an event of a pod.
-async fn until_event(client: &mut JsonClient, name: &str, reason: &str, message: &str) -> Result<()> {
+async fn wait_for_event(client: &mut JsonClient, name: &str, reason: &str, message: &str) -> Result<()> {
     let events = format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
     let is_it = |event: &Value| event["reason"] == reason && event["message"] == message;
     client.until(&events, |list| items(list).is_some_and(|events| events.iter().any(is_it))).await.map(drop)
@@ -56,10 +56,10 @@ async fn variables_wait_for_their_objects() -> Result<()> {
     until_waiting(&mut client, "optional", "").await?;
     let message = until_waiting(&mut client, "web", "CreateContainerConfigError").await?;
     assert_eq!(message, "configmap \"settings\" not found");
-    until_event(&mut client, "web", "Failed", "Error: configmap \"settings\" not found").await?;
+    wait_for_event(&mut client, "web", "Failed", "Error: configmap \"settings\" not found").await?;
     client.create(CONFIG_MAPS, json!({"metadata": {"name": "settings"}, "data": {"b": "1"}})).await?;
     let missing = "Error: couldn't find key a in ConfigMap default/settings";
-    until_event(&mut client, "web", "Failed", missing).await?;
+    wait_for_event(&mut client, "web", "Failed", missing).await?;
     client.patch(&format!("{CONFIG_MAPS}/settings"), json!({"data": {"a": "1"}})).await?;
     until_waiting(&mut client, "web", "").await.map(drop)
 }
@@ -74,7 +74,7 @@ async fn volumes_wait_for_their_objects() -> Result<()> {
     let mounts = json!({"volumeMounts": [{"name": "settings", "mountPath": "/a"}, {"name": "other", "mountPath": "/b"}]});
     client.create(PODS, pod("web", mounts, volumes)).await?;
     let missing = "MountVolume.SetUp failed for volume \"settings\" : secret \"key\" not found";
-    until_event(&mut client, "web", "FailedMount", missing).await?;
+    wait_for_event(&mut client, "web", "FailedMount", missing).await?;
     until_waiting(&mut client, "web", "ContainerCreating").await?;
     client.create(SECRETS, json!({"metadata": {"name": "key"}, "stringData": {"a": "1"}})).await?;
     until_waiting(&mut client, "web", "").await.map(drop)
@@ -106,7 +106,7 @@ async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
         refused.with_context(|| format!("the image of {name} is there"))??;
         let message = until_waiting(&mut client, name, "ImagePullBackOff").await?;
         ensure!(message.as_str().is_some_and(|text| text.starts_with("Back-off pulling image")), "{message}");
-        until_event(&mut client, name, "Failed", "Error: ErrImagePull").await?;
+        wait_for_event(&mut client, name, "Failed", "Error: ErrImagePull").await?;
         let other = format!("{name}-other");
         client.create(PODS, pod(&other, json!({}), json!([]))).await?;
         until_waiting(&mut client, &other, "").await?;

@@ -235,8 +235,8 @@ async fn the_kubelet_starts_no_pod_with_a_terminating_claim(scenario: &mut Scena
         pod["spec"]["nodeName"] = json!(NODE);
         scenario.create::<Pod>(pod).await?;
     }
-    scenario.until_event("late", "FailedMount", "PVC is being deleted").await?;
-    scenario.until_event("lost", "FailedMount", r#"persistentvolumeclaims "nowhere" not found"#).await?;
+    scenario.wait_for_event("late", "FailedMount", "PVC is being deleted").await?;
+    scenario.wait_for_event("lost", "FailedMount", r#"persistentvolumeclaims "nowhere" not found"#).await?;
     scenario.delete::<Pod>("user").await?;
     scenario.until_deleted::<Pod>("user").await?;
     // The pod has a node, so it keeps the claim, and it cannot start with the terminating claim: a

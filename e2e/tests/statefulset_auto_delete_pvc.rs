@@ -541,7 +541,7 @@ async fn foreign_controllers_of_claims_are_reported(scenario: &mut Scenario) -> 
     for set in &sets.0 {
         if EITHER(set.policy) {
             let why = format!("{} has a conflicting OwnerReference", set.claim(0));
-            scenario.until_event(set.name, "ConflictingController", &why).await?;
+            scenario.wait_for_event(set.name, "ConflictingController", &why).await?;
         }
     }
     Ok(())
@@ -579,7 +579,7 @@ async fn until_refused(
 ) -> Result<()> {
     for set in sets.0.iter().filter(|set| which(set.policy)) {
         let why = format!("pvc {} is being deleted", set.claim(ordinal));
-        scenario.until_event(set.name, "FailedCreate", &why).await?;
+        scenario.wait_for_event(set.name, "FailedCreate", &why).await?;
         remove_hold_finalizer::<PersistentVolumeClaim>(scenario, &set.claim(ordinal)).await?;
     }
     scenario.interrupt().await

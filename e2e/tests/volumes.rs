@@ -74,7 +74,7 @@ async fn nodes_decide_about_volumes() -> Result<()> {
     scenario.create::<PersistentVolumeClaim>(claim("data", "by-hand")).await?;
     scenario.create::<Pod>(pod("user", &["data"])).await?;
     let why = "didn't find available persistent volumes to bind";
-    scenario.until_event("user", "FailedScheduling", why).await?;
+    scenario.wait_for_event("user", "FailedScheduling", why).await?;
     scenario.create::<PersistentVolume>(on("here", "node-0", "5Gi")).await?;
     scenario.until("user", is_running).await?;
     let claim: PersistentVolumeClaim = scenario.get("data").await?;
@@ -100,8 +100,8 @@ async fn claims_grow() -> Result<()> {
     ensure!(
         volume.spec.and_then(|spec| spec.capacity).is_some_and(|capacity| capacity["storage"].0 == "3Gi")
     );
-    scenario.until_event("data", "ExternalExpanding", "waiting for an external controller").await?;
-    scenario.until_event("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
+    scenario.wait_for_event("data", "ExternalExpanding", "waiting for an external controller").await?;
+    scenario.wait_for_event("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
 }
 
 #[tokio::test]
@@ -132,11 +132,13 @@ async fn a_slow_volume_does_not_delay_others() -> Result<()> {
             scenario.until(name, is_bound).await?;
         }
         ensure!(began.elapsed() >= 2 * SLOW, "{driver:?}: one attempt in vain, and one more");
-        scenario.until_event("slow-0", "ProvisioningFailed", "simulated failure 1 of 1").await?;
-        scenario.until_event("slow-0", "InvalidSimulation", "sim.coracle.dev/delete-after").await?;
+        scenario.wait_for_event("slow-0", "ProvisioningFailed", "simulated failure 1 of 1").await?;
+        scenario.wait_for_event("slow-0", "InvalidSimulation", "sim.coracle.dev/delete-after").await?;
         let bound_claim = scenario.write_data("slow-0").await?;
         scenario.delete::<PersistentVolumeClaim>("slow-0").await?;
-        scenario.until_event(&bound_claim.volume, "VolumeFailedDelete", "simulated failure 1 of 1").await?;
+        scenario
+            .wait_for_event(&bound_claim.volume, "VolumeFailedDelete", "simulated failure 1 of 1")
+            .await?;
         scenario.until_bound_claim_deleted(&bound_claim).await?;
     }
     Ok(())
@@ -148,7 +150,7 @@ async fn csi_volumes_are_attached_where_pods_use_them() -> Result<()> {
     let bound_claim = scenario.create_bound("data", "delete").await?;
     scenario.create_running_pod("user", &["data"]).await?;
     let message = format!("AttachVolume.Attach succeeded for volume {:?}", bound_claim.volume);
-    scenario.until_event("user", "SuccessfulAttachVolume", &message).await?;
+    scenario.wait_for_event("user", "SuccessfulAttachVolume", &message).await?;
     let attachments: Vec<VolumeAttachment> = scenario.api().list(&ListParams::default()).await?.items;
     let [attachment] = attachments.as_slice() else { bail!("{attachments:?}") };
     ensure!(attachment.spec.attacher == "coracle.csi" && attachment.spec.node_name == NODE, "{attachment:?}");
@@ -176,7 +178,7 @@ async fn a_single_node_volume_is_attached_elsewhere_only_after_its_release() -> 
             scenario.until(name, is_running).await?;
         }
     }
-    scenario.until_event("second", "FailedAttachVolume", "Volume is already used by pod(s) first").await?;
+    scenario.wait_for_event("second", "FailedAttachVolume", "Volume is already used by pod(s) first").await?;
     ensure!(pod_phase(&scenario.get::<Pod>("second").await?) == "Pending");
     scenario.delete::<Pod>("first").await?;
     scenario.until("second", is_running).await.map(drop)

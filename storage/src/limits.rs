@@ -3,7 +3,7 @@
 /// The limits on stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes that one write may store under its key, as
+    /// The maximum number of bytes that one write may store under its key, as
     /// [`Index::request_bytes`](crate::Index::request_bytes) counts them. The default is that of
     /// etcd's `--max-request-bytes`: 1.5 MiB.
     pub request_bytes: usize,

@@ -19,9 +19,10 @@ use tokio::time::timeout;
 use super::metrics::AuditMetrics;
 use super::rotation::{RotatingFile, Rotation};
 
-/// The most events that wait to be written: kube-apiserver's `--audit-log-batch-buffer-size`.
+/// The maximum number of events that wait to be written: kube-apiserver's
+/// `--audit-log-batch-buffer-size`.
 const MAX_EVENTS: usize = 10_000;
-/// The most bytes of events that wait to be written.
+/// The maximum number of bytes of events that wait to be written.
 const MAX_BYTES: usize = 64 << 20;
 /// The longest time a response waits for its event to be written. After a timeout no response waits
 /// until writing continues.

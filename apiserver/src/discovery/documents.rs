@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::answer;
 use crate::names::Text;
+use crate::representation;
 use crate::request::negotiate::Format;
 use crate::resource_info::{Group, ResourceInfo, ResourceTable, Subresource, Version};
 use crate::schema::schema;
@@ -186,5 +186,5 @@ pub(super) fn encode(document: &Value, format: Format, pretty: bool) -> Result<B
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
     let id = schema().kind(group, version, text("kind"));
     let id = id.ok_or_else(|| Error::Internal(format!("no type for {}", document["kind"])))?;
-    Ok(answer::encode(document, &id.into(), format, pretty))
+    Ok(representation::encode(document, &id.into(), format, pretty))
 }

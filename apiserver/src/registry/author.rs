@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 
 use crate::request::info::Verb;
 
-/// The most descriptions that are shared. A client that sends a new user agent with each request only
-/// makes them less shared.
-const MOST_SHARED: usize = 4096;
+/// The maximum number of descriptions that are shared. A client that sends a new user agent with
+/// each request only makes them less shared.
+const MAX_SHARED: usize = 4096;
 
 /// The longest text of a description, in bytes; the rest is cut off.
-pub(crate) const LONGEST_TEXT: usize = 256;
+pub(crate) const MAX_TEXT_LENGTH: usize = 256;
 
 /// The author of a write: the request, and the time on the clock of the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +70,13 @@ impl Authors {
     pub fn author(&self, origin: Origin<'_>, time: Timestamp) -> Author {
         let Origin { user, user_agent, verb, subresource } = origin;
         let [user, user_agent, subresource] =
-            [user, user_agent, subresource].map(|text| cut(text, LONGEST_TEXT));
+            [user, user_agent, subresource].map(|text| cut(text, MAX_TEXT_LENGTH));
         let key = Key(Origin { user, user_agent, verb, subresource });
         let mut shared = self.0.lock();
         if let Some(request) = shared.get(&key) {
             return Author { request: request.clone(), time };
         }
-        if shared.len() >= MOST_SHARED {
+        if shared.len() >= MAX_SHARED {
             shared.clear();
         }
         let request = Arc::new(AuthorRequest {
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn descriptions_are_bounded_in_number_and_length() {
         let authors = Authors::default();
-        for n in 0..MOST_SHARED + 10 {
+        for n in 0..MAX_SHARED + 10 {
             authors.author(origin("mallory", &n.to_string()), NOW);
         }
         assert_eq!(authors.0.lock().len(), 10);
-        let long = "ä".repeat(LONGEST_TEXT);
+        let long = "ä".repeat(MAX_TEXT_LENGTH);
         let author = authors.author(origin(&long, &format!("x{long}")), NOW);
-        assert_eq!(author.request.user.len(), LONGEST_TEXT);
-        assert_eq!(author.request.user_agent.len(), LONGEST_TEXT - 1);
+        assert_eq!(author.request.user.len(), MAX_TEXT_LENGTH);
+        assert_eq!(author.request.user_agent.len(), MAX_TEXT_LENGTH - 1);
     }
 }

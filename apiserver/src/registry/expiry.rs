@@ -28,10 +28,10 @@ use crate::timers::EVENT_TTL;
 const LOOKS: u32 = 32;
 
 /// At least so often, whatever the time to live.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// At most so often.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The number of objects that are looked at before others get their turn.
 const PAGE: usize = 1000;
@@ -47,7 +47,7 @@ impl Registry {
             if ttl.is_zero() {
                 return;
             }
-            let interval = (ttl / LOOKS).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+            let interval = (ttl / LOOKS).clamp(MIN_INTERVAL, MAX_INTERVAL);
             let clock = &self.clock;
             let mut ages =
                 Ages::new(ttl, &self.store.snapshot().bucket(bucket), clock.now(), clock.monotonic());

@@ -55,7 +55,7 @@ use author::Authors;
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use author::{Author, AuthorRequest, Origin};
-pub(crate) use author::{LONGEST_TEXT, cut};
+pub(crate) use author::{MAX_TEXT_LENGTH, cut};
 pub use body::RequestBody;
 pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
 pub use delete::check_preconditions;

@@ -26,7 +26,7 @@ use crate::{Error, Result};
 /// The interval of bookmarks in a quiet watch that allows them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// No watch lasts longer: clocks cannot count as far as clients can write.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The largest number of changes in a batch, and of bytes of their objects, except for the last
 /// one: a client that does not read keeps a batch in memory.
 const BATCH: usize = 256;
@@ -125,7 +125,7 @@ impl Registry {
         let asked =
             parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
-        let timeout = timeout.unwrap_or_else(|| self.default_watch_timeout()).min(LONGEST);
+        let timeout = timeout.unwrap_or_else(|| self.default_watch_timeout()).min(MAX_DURATION);
         let now = Instant::now();
         let mut watch = Watch {
             filter,

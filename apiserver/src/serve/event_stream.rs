@@ -14,8 +14,8 @@ use tokio::time::{Instant, sleep_until};
 use super::order::Place;
 use super::poll_when_woken::poll_when_woken;
 use super::traffic::{Beginning, Traffic};
-use crate::answer::watch::Frames;
 use crate::registry::watch::{Notice, Watch};
+use crate::representation::watch::Frames;
 use crate::resource_info::ResourceInfo;
 use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
 

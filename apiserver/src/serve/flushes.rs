@@ -14,7 +14,7 @@ use futures::task::AtomicWaker;
 use super::observed::Observer;
 
 /// The number of bytes since the last flush from which a body waits for the next one.
-const MOST_UNFLUSHED: usize = 8 << 10;
+const MAX_UNFLUSHED: usize = 8 << 10;
 
 /// The bytes passed on since the last flush of a connection.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Flushes {
 
     /// Waits until little is unflushed.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
-        let has_room = || self.unflushed.load(Ordering::Relaxed) < MOST_UNFLUSHED;
+        let has_room = || self.unflushed.load(Ordering::Relaxed) < MAX_UNFLUSHED;
         if has_room() {
             return Poll::Ready(());
         }
@@ -70,7 +70,7 @@ mod tests {
         let flushes = Arc::new(Flushes::default());
         // The writer represents the buffer of TLS.
         let mut connection = Observed::new(BufWriter::with_capacity(1 << 20, near), flushes.clone());
-        let piece = vec![b'x'; MOST_UNFLUSHED - 1];
+        let piece = vec![b'x'; MAX_UNFLUSHED - 1];
         flushes.handed_out(piece.len());
         connection.write_all(&piece).await.expect("a buffer takes it");
         assert!(has_room(&flushes), "there is little");
@@ -80,7 +80,7 @@ mod tests {
         assert!(connection.flush().now_or_never().is_none(), "nobody reads");
         let waiting = tokio::spawn(async move { poll_fn(|context| flushes.poll_room(context)).await });
         tokio::task::yield_now().await;
-        let mut read = vec![0; MOST_UNFLUSHED];
+        let mut read = vec![0; MAX_UNFLUSHED];
         let (flushed, arrived) = tokio::join!(connection.flush(), far.read_exact(&mut read));
         assert!(flushed.is_ok() && arrived.is_ok());
         waiting.await.expect("it is woken");

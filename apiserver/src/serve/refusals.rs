@@ -9,14 +9,14 @@ use crate::error::Status;
 use crate::registry::{AuthorRequest, cut};
 use crate::request::info::ResourceRequest;
 
-/// The most refusals that are kept.
-const MOST: usize = 1000;
+/// The maximum number of refusals that are kept.
+const MAX_REFUSALS: usize = 1000;
 
 /// The longest name or other word that is kept, in bytes; the rest is cut off.
-const LONGEST_TEXT: usize = 256;
+const MAX_TEXT_LENGTH: usize = 256;
 
 /// The longest message that is kept, in bytes; the rest is cut off.
-const LONGEST_MESSAGE: usize = 2048;
+const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// A request that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Refusal {
         (time, revision): (Timestamp, u64),
     ) -> Refusal {
         let name = name_of(request, Some(status));
-        let text = |text: &str| cut(text, LONGEST_TEXT).to_owned();
+        let text = |text: &str| cut(text, MAX_TEXT_LENGTH).to_owned();
         Refusal {
             time,
             revision,
@@ -72,7 +72,7 @@ impl Refusal {
             name: text(name),
             code: status.code,
             reason: text(&status.reason),
-            message: cut(&status.message, LONGEST_MESSAGE).to_owned(),
+            message: cut(&status.message, MAX_MESSAGE_LENGTH).to_owned(),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Refusals {
         };
         let known = kept.iter().position(|other| is_same_object(other) && equal(other));
         let count = known.and_then(|index| kept.remove(index)).map_or(0, |known| known.count);
-        if kept.len() >= MOST {
+        if kept.len() >= MAX_REFUSALS {
             kept.pop_front();
         }
         kept.push_back(Refusal { count: count + refusal.count, ..refusal });
@@ -153,14 +153,14 @@ mod tests {
     fn a_client_that_repeats_itself_makes_no_other_refusal_forgotten() {
         let refusals = Refusals::default();
         refusals.add(refusal("first", "x", 0));
-        for second in 0..3 * MOST as i64 {
+        for second in 0..3 * MAX_REFUSALS as i64 {
             refusals.add(refusal("again", "x", second));
         }
         assert_eq!(refusals.select(|_| true).len(), 2);
-        for n in 0..MOST {
+        for n in 0..MAX_REFUSALS {
             refusals.add(refusal(&n.to_string(), "x", 0));
         }
-        assert_eq!(refusals.select(|_| true).len(), MOST);
+        assert_eq!(refusals.select(|_| true).len(), MAX_REFUSALS);
         assert_eq!(refusals.select(|refusal| refusal.name == "first"), []);
     }
 }

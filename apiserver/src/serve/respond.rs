@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Body;
 use crate::Error;
-use crate::answer::{CHUNKED_FROM_BYTES, Content, Form};
+use crate::representation::{CHUNKED_FROM_BYTES, Content, Form};
 use crate::request::negotiate::Accept;
 
 /// Returns a response with a body in the negotiated form.

@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use super::exchange::RequestContext;
 use super::refusals::{Refusal, Refusals};
 use crate::access::authenticate::ANONYMOUS;
-use crate::registry::{AuthorRequest, LONGEST_TEXT, cut};
+use crate::registry::{AuthorRequest, MAX_TEXT_LENGTH, cut};
 
 /// The largest number of writers that are distinguished.
-const MOST_WRITERS: usize = 1000;
+const MAX_WRITERS: usize = 1000;
 
 /// The most user agents that are remembered.
-const MOST_USER_AGENTS: usize = 1000;
+const MAX_USER_AGENTS: usize = 1000;
 
 /// The requests under way, and the writes since somebody observes them.
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl Traffic {
         let resource = group.map_or_else(|| resource.clone(), |group| format!("{resource}.{group}"));
         let writer = Writer { user_agent: user_agent(context).to_owned(), resource };
         let mut writes = self.writes.lock();
-        if writes.len() < MOST_WRITERS || writes.contains_key(&writer) {
+        if writes.len() < MAX_WRITERS || writes.contains_key(&writer) {
             *writes.entry(writer).or_default() += 1;
         }
     }
@@ -163,8 +163,8 @@ impl RequestUnderWay {
             return;
         }
         let author = AuthorRequest {
-            user: cut(context.user_name(), LONGEST_TEXT).into(),
-            user_agent: cut(user_agent(context), LONGEST_TEXT).into(),
+            user: cut(context.user_name(), MAX_TEXT_LENGTH).into(),
+            user_agent: cut(user_agent(context), MAX_TEXT_LENGTH).into(),
             verb: request.verb,
             subresource: (*request.subresource).into(),
         };
@@ -202,7 +202,7 @@ impl Drop for RequestUnderWay {
         let user_agent = user_agent(&self.context);
         if self.has_succeeded
             && !requests.user_agents.contains(user_agent)
-            && requests.user_agents.len() < MOST_USER_AGENTS
+            && requests.user_agents.len() < MAX_USER_AGENTS
         {
             requests.user_agents.insert(user_agent.into());
         }

@@ -17,7 +17,7 @@ use super::discovery::Discovery;
 use super::events::{Broadcaster, Recorder};
 use super::metrics::Metrics;
 use super::pass::ObservePasses;
-use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
+use super::queue::{FIRST_RETRY, Key, MAX_RETRY, Queue};
 use super::supervise::Supervisor;
 
 /// The shared dependencies of all controllers: clients, clock, caches, metrics. Cloning is cheap;
@@ -273,6 +273,6 @@ impl<S> Context<S> {
     ///
     /// - `name`: in the metrics
     pub fn queue<K: Key>(&self, name: &str) -> Queue<K> {
-        Queue::new(self.clock.clone(), self.metrics.queue(name), [FIRST_RETRY, LONGEST_RETRY])
+        Queue::new(self.clock.clone(), self.metrics.queue(name), [FIRST_RETRY, MAX_RETRY])
     }
 }

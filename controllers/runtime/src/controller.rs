@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::context::Context;
 use super::error::Error;
 use super::pass::{ObservePasses, Pass};
-use super::queue::{FIRST_RETRY, Key, LONGEST_RETRY, Queue};
+use super::queue::{FIRST_RETRY, Key, MAX_RETRY, Queue};
 use super::reconcile_context::ReconcileContext;
 use super::sources::Sources;
 use super::workers::work;
@@ -40,7 +40,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
     /// The backoff after a first error.
     const FIRST_RETRY: Duration = FIRST_RETRY;
     /// The longest backoff after an error.
-    const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    const MAX_RETRY: Duration = MAX_RETRY;
     /// The number of consecutive errors after which a key is dropped until a source enqueues it again.
     const MAX_RETRIES: u32 = u32::MAX;
     /// The pause of a key after a reconciliation, as a multiple of its longest step, so that a key
@@ -78,7 +78,7 @@ pub trait Controller: Sized + Send + Sync + 'static {
 /// # Panics
 /// If the controller does; [`super::supervise`] restarts it.
 pub async fn run<C: Controller, S>(context: Context<S>, controller: C, ready: impl FnOnce() + Send) {
-    let retries = [C::FIRST_RETRY, C::LONGEST_RETRY];
+    let retries = [C::FIRST_RETRY, C::MAX_RETRY];
     let queue = Queue::new(context.clock.clone(), context.metrics.queue(C::QUEUE_NAME), retries);
     let mut sources = Sources::new(queue.clone());
     controller.sources(&mut sources);

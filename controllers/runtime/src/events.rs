@@ -41,7 +41,7 @@ const TRIES: usize = 12;
 const PAUSE: Duration = Duration::from_secs(10);
 /// Capacity of the queue of events to write. client-go has a thousand for each component, and here
 /// each simulated kubelet is a component.
-const MOST_QUEUED: usize = 1 << 15;
+const MAX_QUEUED: usize = 1 << 15;
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,14 +158,14 @@ struct Moment {
 
 impl Moment {
     /// The number of events after which the counts are reset.
-    const MOST: usize = 10_000;
+    const MAX_EVENTS: usize = 10_000;
 
     /// Returns a unique time for an event's name: no other event of the object has it.
     ///
     /// - `is_still`: whether the clock is manual. The time is then derived from the content of the
     ///   event, so that it does not depend on the order in which several are recorded.
     fn next(&mut self, event: &Recorded, is_still: bool) -> Timestamp {
-        if event.at != self.at || self.counts.len() >= Moment::MOST {
+        if event.at != self.at || self.counts.len() >= Moment::MAX_EVENTS {
             *self = Moment { at: event.at, counts: HashMap::new() };
         }
         let mut micros = 0;
@@ -192,7 +192,7 @@ pub(super) struct Broadcaster {
 impl Broadcaster {
     /// Starts the task, which ends with the last recorder.
     pub(super) fn start(client: Client, clock: Clock, supervisor: Supervisor) -> Broadcaster {
-        let (sender, events) = mpsc::channel::<Recorded>(MOST_QUEUED);
+        let (sender, events) = mpsc::channel::<Recorded>(MAX_QUEUED);
         let broadcaster = Broadcaster { clock: clock.clone(), events: sender };
         let handler = move || {
             let (client, clock) = (client.clone(), clock.clone());

@@ -70,7 +70,7 @@ impl ReconcileContext {
     /// Waits until all writes are observed, and returns the resources for which that took a while. A broken watch delays the key
     /// for a bounded time only.
     pub(super) async fn wait_until_observed(self) -> BTreeSet<GroupResource> {
-        const LONGEST: Duration = Duration::from_secs(10);
+        const MAX_WAIT: Duration = Duration::from_secs(10);
         let writes = self.writes.into_inner().into_iter();
         let pending = writes.filter_map(|(resource, mut write)| {
             (&mut write).now_or_never().is_none().then_some((resource, write))
@@ -82,7 +82,7 @@ impl ReconcileContext {
                 write.await;
             }
         };
-        if time::timeout(LONGEST, all).await.is_err() {
+        if time::timeout(MAX_WAIT, all).await.is_err() {
             tracing::debug!("own writes were not observed in time");
         }
         late

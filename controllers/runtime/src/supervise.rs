@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::metrics::Metrics;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 /// The started controllers, and whether their caches are synced.
 #[derive(Clone, Debug, Default)]
@@ -89,12 +89,12 @@ impl Supervisor {
             }
             self.metrics.panics.with_label_values(&[name]).inc();
             let lived = self.clock.now().duration_since(begun);
-            if Duration::try_from(lived).unwrap_or_default() > LONGEST_PAUSE {
+            if Duration::try_from(lived).unwrap_or_default() > MAX_PAUSE {
                 pause = FIRST_PAUSE;
             }
             tracing::error!(task = name, ?pause, "panicked and will be restarted");
             drop(self.clock.sleep(RESTART.after(pause)).of(name.to_owned()).await);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::Metrics;
-    use crate::queue::{FIRST_RETRY, LONGEST_RETRY};
+    use crate::queue::{FIRST_RETRY, MAX_RETRY};
 
     /// Verifies that the tasks of a runtime are canceled one by one when it ends, so that they
     /// observe the end of their workers.
@@ -76,7 +76,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
             for _ in 0..20 {
                 let metrics = Metrics::new(Registry::new()).queue("test");
-                let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, LONGEST_RETRY]);
+                let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, MAX_RETRY]);
                 runtime.spawn(work(queue, 2, |_| std::future::pending()));
             }
             // It waits until no task is polled any more.
@@ -86,9 +86,9 @@ mod tests {
 
     #[tokio::test]
     async fn workers_begin_as_they_are_needed() {
-        const MOST: usize = 3;
+        const MAX_WORKERS: usize = 3;
         let metrics = Metrics::new(Registry::new()).queue("test");
-        let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, LONGEST_RETRY]);
+        let queue = Queue::<String>::new(Clock::system(), metrics, [FIRST_RETRY, MAX_RETRY]);
         let (may_end, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
         let process = {
             let (queue, may_end, begun) = (queue.clone(), may_end.clone(), begun.clone());
@@ -101,15 +101,15 @@ mod tests {
                 }
             }
         };
-        let working = tokio::spawn(work(queue.clone(), MOST, process));
+        let working = tokio::spawn(work(queue.clone(), MAX_WORKERS, process));
         let until = async |count: usize| {
             while begun.load(Ordering::SeqCst) < count {
                 tokio::task::yield_now().await;
             }
         };
-        for (round, count) in [(0, MOST), (1, MOST + 1), (2, MOST + 2)] {
+        for (round, count) in [(0, MAX_WORKERS), (1, MAX_WORKERS + 1), (2, MAX_WORKERS + 2)] {
             if round == 0 {
-                (0..MOST + 2).for_each(|key| queue.add(key.to_string()));
+                (0..MAX_WORKERS + 2).for_each(|key| queue.add(key.to_string()));
             } else {
                 may_end.add_permits(1);
             }
@@ -117,7 +117,7 @@ mod tests {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(begun.load(Ordering::SeqCst), count, "at most {MOST} at once");
+            assert_eq!(begun.load(Ordering::SeqCst), count, "at most {MAX_WORKERS} at once");
         }
         working.abort();
     }

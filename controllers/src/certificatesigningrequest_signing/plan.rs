@@ -18,8 +18,8 @@ use crate::settings::CertificateTemplate;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 /// kube-controller-manager's `--cluster-signing-duration`.
-const LONGEST: u64 = 365 * 24 * HOUR;
-const SHORTEST: u64 = 10 * MINUTE;
+const MAX_SECONDS: u64 = 365 * 24 * HOUR;
+const MIN_SECONDS: u64 = 10 * MINUTE;
 /// The time by which certificates are backdated, since clocks differ. From [`SHORT`] on, their end
 /// is earlier by the same time.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
@@ -62,7 +62,7 @@ pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<
         }));
     }
     let asked = spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    let seconds = asked.unwrap_or(LONGEST).clamp(SHORTEST, LONGEST);
+    let seconds = asked.unwrap_or(MAX_SECONDS).clamp(MIN_SECONDS, MAX_SECONDS);
     let duration = SignedDuration::try_from(Duration::from_secs(seconds)).unwrap_or(SignedDuration::ZERO);
     let duration = if seconds < SHORT { duration } else { duration - BACKDATE };
     Ok(Plan::Sign(CertificateTemplate {
@@ -174,12 +174,12 @@ mod tests {
     fn durations_have_bounds() {
         let now = Timestamp::from_second(1_000_000_000).unwrap();
         for (asked, want) in [
-            (None, LONGEST - 300),
+            (None, MAX_SECONDS - 300),
             (Some(600), 600),
             (Some(1), 600),
             (Some(8 * 3600 - 1), 8 * 3600 - 1),
             (Some(8 * 3600), 8 * 3600 - 300),
-            (Some(i32::MAX), LONGEST - 300),
+            (Some(i32::MAX), MAX_SECONDS - 300),
         ] {
             let request = request(LEGACY_UNKNOWN, &["Approved"], &[], asked);
             let Plan::Sign(template) = plan(&request, now).unwrap() else { panic!("it is refused") };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-const FIRST: SignedDuration = SignedDuration::from_secs(1);
-const LONGEST: SignedDuration = SignedDuration::from_mins(15);
+const INITIAL_DELAY: SignedDuration = SignedDuration::from_secs(1);
+const MAX_DELAY: SignedDuration = SignedDuration::from_mins(15);
 
 /// The failures of the pods of one generation of a set, on each node.
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct Entry {
 
 impl Entry {
     fn is_expired(&self, now: Timestamp) -> bool {
-        now.duration_since(self.at) > LONGEST * 2
+        now.duration_since(self.at) > MAX_DELAY * 2
     }
 }
 
@@ -42,9 +42,9 @@ impl FailedPodsBackoff {
                 if left > SignedDuration::ZERO {
                     return Duration::try_from(left).ok();
                 }
-                *entry = Entry { delay: (entry.delay * 2).min(LONGEST), at: now };
+                *entry = Entry { delay: (entry.delay * 2).min(MAX_DELAY), at: now };
             }
-            None => drop(self.entries.insert(key, Entry { delay: FIRST, at: now })),
+            None => drop(self.entries.insert(key, Entry { delay: INITIAL_DELAY, at: now })),
         }
         None
     }

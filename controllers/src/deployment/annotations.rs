@@ -16,7 +16,7 @@ pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The largest size of a revision history, in bytes.
-const LONGEST_HISTORY: usize = 2000;
+const MAX_HISTORY: usize = 2000;
 
 /// Returns `true` if an annotation is never copied between a Deployment and its ReplicaSets.
 pub(super) fn is_skipped(key: &str) -> bool {
@@ -88,12 +88,12 @@ fn appended(history: &str, entry: &str) -> Option<String> {
     }
     let mut rest = Some(history);
     while let Some(kept) = rest {
-        if kept.len() + 1 + entry.len() <= LONGEST_HISTORY {
+        if kept.len() + 1 + entry.len() <= MAX_HISTORY {
             return Some(format!("{kept},{entry}"));
         }
         rest = kept.split_once(',').map(|(_, later)| later);
     }
-    (entry.len() <= LONGEST_HISTORY).then(|| entry.to_owned())
+    (entry.len() <= MAX_HISTORY).then(|| entry.to_owned())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::template::{HASH_LABEL, equals_without_hash};
 use super::{rolling, status};
 
 /// The largest length of a name, in bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 
 impl Executor<'_> {
     /// Updates the new ReplicaSet, if it exists, from the Deployment; if it was up to date, the
@@ -145,7 +145,7 @@ fn new_replica_set(deployment: &Deployment, sets: &ReplicaSets, revision: i64) -
     let mut selector = spec.selector.clone();
     selector.match_labels.get_or_insert_default().insert(HASH_LABEL.to_owned(), hash.clone());
     let name = deployment.name_any();
-    let prefix = name.get(..LONGEST_NAME.saturating_sub(hash.len() + 1)).unwrap_or(&name);
+    let prefix = name.get(..MAX_NAME_LENGTH.saturating_sub(hash.len() + 1)).unwrap_or(&name);
     let metadata = ObjectMeta {
         name: Some(format!("{prefix}-{hash}")),
         namespace: deployment.namespace(),

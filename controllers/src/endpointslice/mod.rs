@@ -46,7 +46,7 @@ use topology::{Hinter, PopulatedHints};
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 /// The delay before a slice that another client changed is reconciled.
-const AFTER_A_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
+const FOREIGN_CHANGE_DELAY: Duration = Duration::from_secs(1);
 
 pub struct EndpointSliceController {
     recorder: Recorder,
@@ -93,7 +93,7 @@ impl Controller for EndpointSliceController {
             })
             .on(&self.writer.slices, |change, queue| {
                 for service in foreign_changes(change, MANAGER) {
-                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(AFTER_A_FOREIGN_CHANGE));
+                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(FOREIGN_CHANGE_DELAY));
                 }
             })
             .on(&self.nodes, move |change, queue| {

@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use crate::service_endpoints::endpoint_set::{EndpointSet, identity, is_same};
 
-/// The most endpoints of a slice.
+/// The maximum number of endpoints of a slice.
 pub const MAX_ENDPOINTS: usize = 100;
 
 /// The changes of the slices with one set of ports.

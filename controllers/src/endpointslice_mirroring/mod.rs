@@ -32,7 +32,7 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 
 /// The delay before a slice that another client changed is reconciled.
-const AFTER_A_FOREIGN_CHANGE: Duration = Duration::from_secs(1);
+const FOREIGN_CHANGE_DELAY: Duration = Duration::from_secs(1);
 
 pub struct EndpointSliceMirroringController {
     clock: Clock,
@@ -61,7 +61,7 @@ impl Controller for EndpointSliceMirroringController {
     const NAME: &'static str = "endpointslice-mirroring-controller";
     const QUEUE_NAME: &'static str = "endpoint_slice_mirroring";
     const FIRST_RETRY: Duration = Duration::from_secs(1);
-    const LONGEST_RETRY: Duration = Duration::from_secs(100);
+    const MAX_RETRY: Duration = Duration::from_secs(100);
     const MAX_RETRIES: u32 = 15;
     /// The name of the Service and its Endpoints.
     type Key = NamespacedName;
@@ -75,7 +75,7 @@ impl Controller for EndpointSliceMirroringController {
             })
             .on(&self.writer.slices, |change, queue| {
                 for service in foreign_changes(change, MANAGER) {
-                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(AFTER_A_FOREIGN_CHANGE));
+                    queue.add_after(service, FOREIGN_ENDPOINT_SLICE.after(FOREIGN_CHANGE_DELAY));
                 }
             });
     }

@@ -18,7 +18,7 @@ use crate::service_endpoints::gauges::Counts;
 use crate::service_endpoints::slices::{MANAGED_BY, PortKey, SERVICE_NAME, SliceChanges, port_key};
 use crate::service_endpoints::subsets::{Member, pack};
 
-/// The most addresses that are mirrored of one subset.
+/// The maximum number of addresses that are mirrored of one subset.
 pub const MAX_ADDRESSES: usize = 1000;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

@@ -49,7 +49,7 @@ use stabilize::{Memory, Request};
 use target::{Target, get_scale, parse_selector, text_selects};
 
 /// The shortest sync period: a shorter one would only read the same metrics again.
-const LEAST_SYNC_PERIOD: Duration = Duration::from_secs(1);
+const MIN_SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// The delay after a failed write of the status.
 const RETRY: Duration = Duration::from_secs(15);
 
@@ -95,7 +95,7 @@ impl Initialize<Settings> for HorizontalPodAutoscalerController {
             autoscalers: context.cache(),
             pods: context.cache(),
             known: Mutex::default(),
-            sync_period: context.settings.horizontal_pod_autoscaler_sync_period.max(LEAST_SYNC_PERIOD),
+            sync_period: context.settings.horizontal_pod_autoscaler_sync_period.max(MIN_SYNC_PERIOD),
         }
     }
 }
@@ -104,7 +104,7 @@ impl Controller for HorizontalPodAutoscalerController {
     const NAME: &'static str = "horizontal-pod-autoscaler-controller";
     const QUEUE_NAME: &'static str = "horizontalpodautoscaler";
     const FIRST_RETRY: Duration = RETRY;
-    const LONGEST_RETRY: Duration = RETRY;
+    const MAX_RETRY: Duration = RETRY;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

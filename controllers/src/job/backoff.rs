@@ -8,11 +8,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use coracle_kinds::pods;
 
 /// The delay of the next pod after the first failure, as in kube-controller-manager. Each further
-/// failure doubles it, up to [`LONGEST`].
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(600);
+/// failure doubles it, up to [`MAX_DELAY`].
+const INITIAL_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(600);
 /// A wait is not worth less than this.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// The failures of a Job since its last success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,10 +47,10 @@ impl BackoffRecord {
 /// created now.
 pub fn remaining(failures: u32, last_failure: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?;
-    let length = FIRST.saturating_mul(1 << doublings.min(10)).min(LONGEST);
+    let length = INITIAL_DELAY.saturating_mul(1 << doublings.min(10)).min(MAX_DELAY);
     let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
     let left = length - now.duration_since(last_failure);
-    Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.max(SHORTEST_WAIT))
+    Duration::try_from(left).ok().filter(|left| !left.is_zero()).map(|left| left.max(MIN_WAIT))
 }
 
 /// Returns the time at which the last container of a pod finished. If it is not known, returns the

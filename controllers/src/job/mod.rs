@@ -63,7 +63,7 @@ pub const NAME: &str = "job-controller";
 
 /// kube-controller-manager's backoff of both queues.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
 /// The period during which changes of pods are batched. kube-controller-manager waits for a second;
 /// only the number of writes depends on it.
@@ -112,7 +112,7 @@ impl Controller for JobController {
     const NAME: &'static str = NAME;
     const QUEUE_NAME: &'static str = "job";
     const FIRST_RETRY: Duration = FIRST_RETRY;
-    const LONGEST_RETRY: Duration = LONGEST_RETRY;
+    const MAX_RETRY: Duration = MAX_RETRY;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::executor::remove_finalizer;
-use super::{FIRST_RETRY, LONGEST_RETRY};
+use super::{FIRST_RETRY, MAX_RETRY};
 use crate::settings::{Context, Settings};
 use crate::workload::owners::referred_owner;
 
@@ -33,7 +33,7 @@ impl Controller for OrphanPodController {
     const NAME: &'static str = super::NAME;
     const QUEUE_NAME: &'static str = "job_orphan_pod";
     const FIRST_RETRY: std::time::Duration = FIRST_RETRY;
-    const LONGEST_RETRY: std::time::Duration = LONGEST_RETRY;
+    const MAX_RETRY: std::time::Duration = MAX_RETRY;
     type Key = NamespacedName;
 
     fn sources(&self, sources: &mut Sources<NamespacedName>) {

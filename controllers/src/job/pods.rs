@@ -12,7 +12,7 @@ use super::pod_counts::{FailureCounts, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILUR
 
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 /// The longest prefix that the API server makes a name of; the rest of a name is random.
-const LONGEST_PREFIX: usize = 58;
+const MAX_PREFIX_LENGTH: usize = 58;
 
 /// Builds the pods to create.
 pub fn new_pods(job: &Job, spec: &JobSpec, creation: &Creation) -> Vec<Pod> {
@@ -55,7 +55,7 @@ fn indexed(mut pod: Pod, job: &Job, index: i32, failures: Option<FailureCounts>)
         }
     }
     let suffix = format!("-{index}-");
-    let room = LONGEST_PREFIX.saturating_sub(suffix.len());
+    let room = MAX_PREFIX_LENGTH.saturating_sub(suffix.len());
     pod.metadata.generate_name = Some(format!("{}{suffix}", name.get(..room).unwrap_or(&name)));
     if let Some(spec) = &mut pod.spec {
         spec.hostname = Some(format!("{name}-{index}"));

@@ -22,7 +22,7 @@ use super::pod_counts::{Observed, PodCounts, uid};
 use super::policies::FailureAction;
 use super::verdict::{Outcome, Verdict};
 
-/// The most pods that are counted in one reconciliation.
+/// The maximum number of pods that are counted in one reconciliation.
 const MAX_UNCOUNTED: usize = 500;
 
 /// The counting of pods, between its writes.

@@ -60,7 +60,7 @@ impl Controller for NamespaceController {
     const NAME: &'static str = "namespace-controller";
     const QUEUE_NAME: &'static str = "namespace";
     const WORKERS: usize = 10;
-    const LONGEST_RETRY: Duration = Duration::from_secs(60);
+    const MAX_RETRY: Duration = Duration::from_secs(60);
     /// The name of a namespace.
     type Key = String;
 

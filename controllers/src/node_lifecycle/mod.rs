@@ -50,7 +50,7 @@ const LEASES: &str = "kube-node-lease";
 const MONITOR_PERIOD: Duration = Duration::from_secs(5);
 /// The shortest wait for the end of a grace period: a node that cannot be written is checked again
 /// in time.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
 pub struct NodeLifecycleController {
     clock: Clock,
@@ -155,7 +155,7 @@ impl Controller for NodeLifecycleController {
                 let end = self.end_of_grace();
                 let left = end.map(|end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
                 return Ok(left.map_or(Action::AwaitChange, |left| {
-                    Action::Requeue(NODE_GRACE_PERIOD.after(left.max(SHORTEST_WAIT)))
+                    Action::Requeue(NODE_GRACE_PERIOD.after(left.max(MIN_WAIT)))
                 }));
             }
             Key::Evictions => return self.taint_queued(ctx).await,

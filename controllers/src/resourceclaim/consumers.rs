@@ -10,8 +10,8 @@ use kube::ResourceExt;
 
 /// The finalizer that keeps an allocated claim until it is deallocated.
 pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The most consumers that a claim may have.
-const MOST_CONSUMERS: usize = 256;
+/// The maximum number of consumers that a claim may have.
+const MAX_CONSUMERS: usize = 256;
 
 /// A step in the cleanup of a claim. The next step follows from its result.
 #[derive(Debug, PartialEq)]
@@ -58,7 +58,7 @@ pub fn with_consumer(claim: &ResourceClaim, pod: &Pod) -> Option<ResourceClaim> 
     claim.status.as_ref()?.allocation.as_ref()?;
     let uid = pod.uid()?;
     let consumers = consumers(claim);
-    if consumers.len() >= MOST_CONSUMERS || consumers.iter().any(|consumer| consumer.uid == uid) {
+    if consumers.len() >= MAX_CONSUMERS || consumers.iter().any(|consumer| consumer.uid == uid) {
         return None;
     }
     let mut changed = claim.clone();

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 /// The annotation of a generated claim with the name of its entry in the pod.
 pub const CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 /// The longest prefix of a generated name: the suffix has five characters, and a dash may precede it.
-const LONGEST_PREFIX: usize = 57;
+const MAX_PREFIX_LENGTH: usize = 57;
 
 /// An entry of `spec.resourceClaims` with a template.
 #[derive(Clone, Copy, Debug)]
@@ -65,11 +65,11 @@ pub fn claim(pod: &Pod, entry: &Entry<'_>, template: &ResourceClaimTemplate) -> 
 /// Returns the prefix `POD-ENTRY-` of a claim's name. Long names are shortened.
 fn generate_name(pod: &str, entry: &str) -> String {
     let whole = format!("{pod}-{entry}-");
-    if whole.len() <= LONGEST_PREFIX {
+    if whole.len() <= MAX_PREFIX_LENGTH {
         return whole;
     }
     let part =
-        |name: &str| -> String { name.chars().take(name.len() * LONGEST_PREFIX / whole.len()).collect() };
+        |name: &str| -> String { name.chars().take(name.len() * MAX_PREFIX_LENGTH / whole.len()).collect() };
     format!("{}-{}", part(pod), part(entry))
 }
 

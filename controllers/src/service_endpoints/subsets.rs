@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 
-/// The most addresses of Endpoints.
+/// The maximum number of addresses of Endpoints.
 pub const MAX_ADDRESSES: usize = 1000;
 
 /// An address with one of its ports.

@@ -12,7 +12,7 @@ use super::plan::{ClaimOwners, Plan, PodClaims, Step};
 use super::{StatefulSetController, identity, status};
 
 /// kube-controller-manager's burst of replicas.
-const LARGEST_BATCH: usize = 500;
+const MAX_BATCH: usize = 500;
 
 #[derive(Clone, Copy, Debug)]
 enum Verb {
@@ -47,7 +47,7 @@ impl Executor<'_> {
     }
 
     async fn stage(&self, steps: &[Step], is_burst: bool) -> Result<(), Error> {
-        let largest = if is_burst { LARGEST_BATCH } else { 1 };
+        let largest = if is_burst { MAX_BATCH } else { 1 };
         slow_start(steps, largest, |step| self.apply(step)).await
     }
 

@@ -19,7 +19,7 @@ const OTHERS: [&str; 3] = ["target", "node_modules", "shared"];
 const PLACEHOLDERS: [&str; 3] = ["DIR", "NAME", "VERSION"];
 /// Hidden folders that belong to the repository.
 const HIDDEN: [&str; 2] = [".cargo", ".ci"];
-/// The most bytes of a document that is read in one go.
+/// The maximum number of bytes of a document that is read in one go.
 const SIZES: [(&str, u64); 2] = [("ARCHITECTURE.md", 15 << 10), ("README.md", 8 << 10)];
 
 fn root() -> &'static Path {

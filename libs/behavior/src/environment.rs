@@ -6,10 +6,10 @@ use coracle_kinds::jobs::COMPLETION_INDEX;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 
 /// The longest text that an expansion makes, in bytes: variables that contain each other grow without bounds.
-pub const LONGEST_EXPANSION: usize = 64 << 10;
+pub const MAX_EXPANSION_LENGTH: usize = 64 << 10;
 
 /// The bytes that are expanded for an environment; the variables after them are unknown.
-const MOST_EXPANDED: usize = 1 << 20;
+const MAX_EXPANDED: usize = 1 << 20;
 
 /// The bytes of memory that a variable takes beside its name and its value.
 const ENTRY: usize = 64;
@@ -42,14 +42,14 @@ impl Environment {
     pub fn of(pod: &Pod, container: &Container) -> Environment {
         let is_open = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
         let mut environment = Environment { is_open, ..Environment::default() };
-        let mut left = MOST_EXPANDED;
+        let mut left = MAX_EXPANDED;
         for variable in container.env.iter().flatten() {
             let value = environment.value(pod, variable);
             let is_affordable = value.as_ref().is_some_and(|value| value.len() <= left);
             // One that is unknown may be so because it is too long.
             let cost = match (&value, &variable.value) {
                 (Some(value), _) => value.len(),
-                (None, Some(_)) => LONGEST_EXPANSION,
+                (None, Some(_)) => MAX_EXPANSION_LENGTH,
                 (None, None) => 0,
             };
             left = left.saturating_sub(ENTRY + cost);
@@ -71,7 +71,7 @@ impl Environment {
             .is_some_and(|spec| spec.host_network == Some(true) || spec.set_hostname_as_fqdn == Some(true));
         let name = spec.and_then(|spec| spec.hostname.as_deref()).or(pod.metadata.name.as_deref());
         // A longer name is cut.
-        let name = name.filter(|name| !is_of_host && name.len() <= LONGEST_HOST_NAME);
+        let name = name.filter(|name| !is_of_host && name.len() <= MAX_HOST_NAME_LENGTH);
         if self.get("HOSTNAME") == Variable::Unset {
             self.set("HOSTNAME", name.map(str::to_owned));
         }
@@ -139,17 +139,17 @@ impl Environment {
                     after
                 }
             };
-            if expanded.len() > LONGEST_EXPANSION {
+            if expanded.len() > MAX_EXPANSION_LENGTH {
                 return None;
             }
         }
         expanded.push_str(rest);
-        (expanded.len() <= LONGEST_EXPANSION).then_some(expanded)
+        (expanded.len() <= MAX_EXPANSION_LENGTH).then_some(expanded)
     }
 }
 
 /// The longest host name of a pod that the kubelet leaves as it is, in bytes.
-const LONGEST_HOST_NAME: usize = 63;
+const MAX_HOST_NAME_LENGTH: usize = 63;
 
 fn size_of(name: &str, value: Option<&String>) -> usize {
     ENTRY + name.len() + value.map_or(0, String::len)
@@ -258,7 +258,7 @@ mod tests {
         let mut env = vec![json!({"name": "V0", "value": "x".repeat(60_000)})];
         env.extend((1..1000).map(|i| json!({"name": format!("V{i}"), "value": "$(V0)"})));
         let environment = super::tests::environment(json!({"env": env}));
-        assert!(environment.size() <= MOST_EXPANDED + 1000 * 2 * ENTRY);
+        assert!(environment.size() <= MAX_EXPANDED + 1000 * 2 * ENTRY);
         assert_eq!(environment.get("V999"), Variable::Unknown);
     }
 }

@@ -13,11 +13,11 @@ use coracle_pattern::glob::matches;
 
 /// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup, which takes as long as the product of the
 /// three at worst.
-const LONGEST_COMMAND: usize = 1 << 10;
+const MAX_COMMAND_LENGTH: usize = 1 << 10;
 /// The longest pattern, in bytes.
-const LONGEST_PATTERN: usize = 256;
-/// The most patterns of an annotation.
-const MOST: usize = 64;
+const MAX_PATTERN_LENGTH: usize = 256;
+/// The maximum number of patterns of an annotation.
+const MAX_PATTERNS: usize = 64;
 
 /// The answers to commands, by patterns of these: `{"date": {"stdout": "today\n"}}`. A pattern is the program and its arguments, separated by
 /// single spaces, in which `*` stands for any characters; before it may stand the name of a container and a colon.
@@ -53,7 +53,7 @@ impl Answers {
     /// Returns the answer to a command in a container: that of the longest pattern that matches.
     pub fn find(&self, container: &str, command: &[String]) -> Option<&Answer> {
         let command = command.join(" ");
-        if command.len() > LONGEST_COMMAND {
+        if command.len() > MAX_COMMAND_LENGTH {
             return None;
         }
         let fits = |pattern: &str| match pattern.split_once(':').filter(|(name, _)| is_container(name)) {
@@ -78,7 +78,7 @@ impl FromStr for Answers {
         const EXPECTED: &str =
             "not a JSON object from commands to answers such as {\"date\": {\"stdout\": \"today\"}}";
         let written: BTreeMap<String, Written> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
-        if written.len() > MOST || written.keys().any(|pattern| pattern.len() > LONGEST_PATTERN) {
+        if written.len() > MAX_PATTERNS || written.keys().any(|pattern| pattern.len() > MAX_PATTERN_LENGTH) {
             return Err("more than 64 commands, or one of more than 256 bytes");
         }
         let answer = |(pattern, written): (String, Written)| {
@@ -134,13 +134,13 @@ mod tests {
                 "{container} {command}"
             );
         }
-        assert_eq!(answers.find("web", &["x".repeat(LONGEST_COMMAND + 1)]), None);
+        assert_eq!(answers.find("web", &["x".repeat(MAX_COMMAND_LENGTH + 1)]), None);
         assert_eq!(Answers::default().find("web", &["ls".to_owned()]), None);
     }
 
     #[test]
     fn wrong_tables_are_refused() {
-        let many: Vec<String> = (0..=MOST).map(|i| format!("\"{i}\": {{}}")).collect();
+        let many: Vec<String> = (0..=MAX_PATTERNS).map(|i| format!("\"{i}\": {{}}")).collect();
         for wrong in [
             "",
             "[]",
@@ -151,7 +151,7 @@ mod tests {
             "{\"ls\": {\"stdoutBase64\": \"?\"}}",
             "{\"ls\": {\"stdoutBase64\": \"AAE=\", \"stdout\": \"x\"}}",
             "{\"ls\": {\"after\": \"soon\"}}",
-            &format!("{{\"{}\": {{}}}}", "x".repeat(LONGEST_PATTERN + 1)),
+            &format!("{{\"{}\": {{}}}}", "x".repeat(MAX_PATTERN_LENGTH + 1)),
             &format!("{{{}}}", many.join(",")),
         ] {
             assert!(wrong.parse::<Answers>().is_err(), "{wrong}");

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::overrides::{EXIT_CODES, duration};
 use crate::pod::Ending;
 
-/// The most containers of an annotation.
-const MOST: usize = 64;
+/// The maximum number of containers of an annotation.
+const MAX_CONTAINERS: usize = 64;
 
 /// The ends of containers, by their names: `{"web": {"after": "2s", "exitCode": 1}}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl FromStr for Exits {
     fn from_str(text: &str) -> Result<Exits, &'static str> {
         const EXPECTED: &str = "not a JSON object from containers to ends such as {\"web\": {\"after\": \"2s\", \"exitCode\": 1}}";
         let table: BTreeMap<String, Written> = serde_json::from_str(text).map_err(|_| EXPECTED)?;
-        if table.len() > MOST {
+        if table.len() > MAX_CONTAINERS {
             return Err("more than 64 containers");
         }
         let ending = |(container, Written { after, exit_code }): (String, Written)| {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn wrong_tables_are_refused() {
-        let many: Vec<String> = (0..=MOST).map(|i| format!("\"{i}\": {{}}")).collect();
+        let many: Vec<String> = (0..=MAX_CONTAINERS).map(|i| format!("\"{i}\": {{}}")).collect();
         for wrong in [
             "",
             "[]",

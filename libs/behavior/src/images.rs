@@ -5,10 +5,10 @@ use std::str::FromStr;
 use coracle_pattern::glob::matches;
 
 /// The longest pattern and image, in bytes: a name has 255 at most, with a tag or a digest.
-const LONGEST: usize = 512;
+const MAX_PATTERN_LENGTH: usize = 512;
 
-/// The most patterns of an annotation.
-const MOST: usize = 64;
+/// The maximum number of patterns of an annotation.
+const MAX_PATTERNS: usize = 64;
 
 /// A list of patterns of images, in which `*` stands for any characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Images(Vec<String>);
 impl Images {
     /// Returns `true` if a pattern matches an image as written in a pod.
     pub fn contains(&self, image: &str) -> bool {
-        image.len() <= LONGEST && self.0.iter().any(|pattern| matches(pattern, image))
+        image.len() <= MAX_PATTERN_LENGTH && self.0.iter().any(|pattern| matches(pattern, image))
     }
 }
 
@@ -26,8 +26,8 @@ impl FromStr for Images {
 
     fn from_str(text: &str) -> Result<Images, &'static str> {
         let patterns: Vec<String> = text.split(',').map(|pattern| pattern.trim().to_owned()).collect();
-        let is_image = |pattern: &String| !pattern.is_empty() && pattern.len() <= LONGEST;
-        match patterns.len() <= MOST && patterns.iter().all(is_image) {
+        let is_image = |pattern: &String| !pattern.is_empty() && pattern.len() <= MAX_PATTERN_LENGTH;
+        match patterns.len() <= MAX_PATTERNS && patterns.iter().all(is_image) {
             true => Ok(Images(patterns)),
             false => Err("not images such as app:2, registry.example/*"),
         }
@@ -58,12 +58,12 @@ mod tests {
                 "{patterns} {image}"
             );
         }
-        for wrong in ["", ",", "a,", &"x".repeat(LONGEST + 1), &"x,".repeat(MOST)] {
+        for wrong in ["", ",", "a,", &"x".repeat(MAX_PATTERN_LENGTH + 1), &"x,".repeat(MAX_PATTERNS)] {
             assert!(wrong.parse::<Images>().is_err(), "{wrong}");
         }
-        let image = "a".repeat(LONGEST);
+        let image = "a".repeat(MAX_PATTERN_LENGTH);
         assert!(!"*".parse::<Images>().unwrap().contains(&format!("{image}a")), "no image has such a name");
-        let hostile = format!("{}b", "*a".repeat(LONGEST / 2 - 1));
+        let hostile = format!("{}b", "*a".repeat(MAX_PATTERN_LENGTH / 2 - 1));
         assert!(!hostile.parse::<Images>().unwrap().contains(&image));
     }
 }

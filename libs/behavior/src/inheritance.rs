@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use crate::overrides::PREFIX;
 
 /// The owners above each other that are looked at: a CronJob, a Job, a pod are two.
-const MOST_OWNERS: usize = 4;
+const MAX_OWNERS: usize = 4;
 
 /// Annotations that configure the simulation, by their keys.
 pub type Overrides = BTreeMap<String, String>;
@@ -73,7 +73,7 @@ pub fn owners(
         let found = find(kind, &reference.name)?;
         (found.uid.as_deref() == Some(reference.uid.as_str())).then_some((kind, found))
     };
-    std::iter::successors(controller(pod), |(_, meta)| controller(meta)).take(MOST_OWNERS).collect()
+    std::iter::successors(controller(pod), |(_, meta)| controller(meta)).take(MAX_OWNERS).collect()
 }
 
 /// Returns the overrides that a pod inherits, the nearest first. A ReplicaSet has copies of the
@@ -137,6 +137,6 @@ mod tests {
     #[test]
     fn a_circle_of_owners_ends() {
         let owner = |_, _: &str| Some(meta("j", "job", Some(("Job", "j"))));
-        assert_eq!(owners(&meta("p", "pod", Some(("Job", "j"))), owner).len(), MOST_OWNERS);
+        assert_eq!(owners(&meta("p", "pod", Some(("Job", "j"))), owner).len(), MAX_OWNERS);
     }
 }

@@ -24,7 +24,7 @@ use crate::profile::Profile;
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The warnings of a pod that are reported.
-const MOST_WARNINGS: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 /// The exit code of an index that fails, unless there is another one.
 const FAILURE: i32 = 1;
@@ -121,7 +121,7 @@ impl PodBehavior {
                 (true, Some(code)) => code,
             });
         }
-        warnings.truncate(MOST_WARNINGS);
+        warnings.truncate(MAX_WARNINGS);
         (behavior, warnings)
     }
 
@@ -262,7 +262,7 @@ impl PodBehavior {
         if let Some(Unsimulated { at, command }) = unsimulated {
             let name = &container.name;
             let text = match command.as_str() {
-                "" => format!("container {name} is simulated: it does nothing, and has nothing to say\n"),
+                "" => format!("container {name} is simulated: it runs no program, and has no output\n"),
                 command => format!("container {name} is simulated: `{command}` does nothing\n"),
             };
             let index = output.partition_point(|line| line.at <= at);
@@ -305,7 +305,7 @@ impl PodBehavior {
 fn arguments(container: &Container, environment: &Environment) -> Option<Vec<String>> {
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let mut arguments = Vec::new();
-    let mut left = command::LONGEST_SCRIPT;
+    let mut left = command::MAX_SCRIPT_LENGTH;
     for word in words {
         let word = environment.expand(word)?;
         left = left.checked_sub(word.len() + 1)?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The most ports of an annotation.
-const MOST: usize = 64;
+/// The maximum number of ports of an annotation.
+const MAX_PORTS: usize = 64;
 
 /// Addresses by the ports of a pod, such as `8080=127.0.0.1:3000, 9090=localhost:9090`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl FromStr for ForwardedPorts {
     fn from_str(text: &str) -> Result<ForwardedPorts, &'static str> {
         const EXPECTED: &str = "not ports and addresses such as 8080=127.0.0.1:3000";
         let mut ports = BTreeMap::new();
-        for entry in text.split(',').take(MOST + 1) {
+        for entry in text.split(',').take(MAX_PORTS + 1) {
             let (port, address) = entry.trim().split_once('=').ok_or(EXPECTED)?;
             let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or(EXPECTED)?;
             let address = match address.strip_prefix("localhost:") {
@@ -44,7 +44,7 @@ impl FromStr for ForwardedPorts {
                 return Err("a port that is forwarded twice");
             }
         }
-        if ports.len() > MOST {
+        if ports.len() > MAX_PORTS {
             return Err("more than 64 ports");
         }
         Ok(ForwardedPorts(ports))
@@ -68,7 +68,7 @@ mod tests {
             assert_eq!(ports.get(port).map(|address| address.to_string()).as_deref(), want, "{port}");
         }
         assert_eq!(ports.first(), Some(443));
-        let many: Vec<String> = (1..=MOST + 1).map(|port| format!("{port}=127.0.0.1:1")).collect();
+        let many: Vec<String> = (1..=MAX_PORTS + 1).map(|port| format!("{port}=127.0.0.1:1")).collect();
         for wrong in [
             "",
             "8080",

@@ -13,7 +13,7 @@ use peer_fixtures::Fixture;
 use serde_json::Value as Json;
 
 /// The answers that are recorded at least.
-const LEAST: usize = 2_000;
+const MIN_ANSWERS: usize = 2_000;
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peer");
 
@@ -69,5 +69,5 @@ fn expressions_are_answered_as_the_reference_implementation_answers_them() {
     }
     println!("{} of {total} expressions differ", wrong.len());
     assert!(wrong.is_empty(), "{} of {total} differ:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(file.is_ok() || total >= LEAST, "{total} answers are recorded, {LEAST} are expected");
+    assert!(file.is_ok() || total >= MIN_ANSWERS, "{total} answers are recorded, {MIN_ANSWERS} are expected");
 }

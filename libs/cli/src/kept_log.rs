@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// The bytes that are kept: the last ones.
-const MOST: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// A log that is kept in memory.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +30,9 @@ impl Write for KeptLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut kept = self.0.lock();
         kept.extend(bytes);
-        if kept.len() > MOST {
+        if kept.len() > MAX_BYTES {
             // Whole lines.
-            let surplus = kept.len() - MOST;
+            let surplus = kept.len() - MAX_BYTES;
             let line = kept.iter().skip(surplus).position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             kept.drain(..surplus + line);
         }
@@ -63,7 +63,7 @@ mod tests {
             assert_eq!(log.clone().write(format!("line {i:06}\n").as_bytes()).ok(), Some(12));
         }
         let kept = Vec::from(log.0.lock().clone());
-        assert!(kept.len() <= MOST && kept.len() > MOST - 12, "{}", kept.len());
+        assert!(kept.len() <= MAX_BYTES && kept.len() > MAX_BYTES - 12, "{}", kept.len());
         assert!(kept.starts_with(b"line ") && kept.ends_with(b"line 009999\n"));
     }
 }

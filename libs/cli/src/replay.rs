@@ -19,7 +19,7 @@ use crate::process::unreachable;
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The differences that are printed.
-const MOST_PRINTED: usize = 20;
+const MAX_PRINTED: usize = 20;
 
 /// The outcome of a replay.
 #[derive(Debug, Default)]
@@ -59,14 +59,14 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
         outcome.sent += 1;
         if code != request.code {
             outcome.different += 1;
-            if outcome.different <= MOST_PRINTED {
+            if outcome.different <= MAX_PRINTED {
                 let Request { verb, path, code: before, .. } = &*request;
                 println!("{verb} {path}: {code}, and {before} in the record");
             }
         }
     }
-    if outcome.different > MOST_PRINTED {
-        println!("... and {} more", outcome.different - MOST_PRINTED);
+    if outcome.different > MAX_PRINTED {
+        println!("... and {} more", outcome.different - MAX_PRINTED);
     }
     if outcome.redacted > 0 {
         let left_out = outcome.redacted;

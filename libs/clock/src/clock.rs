@@ -57,7 +57,7 @@ enum Position {
 }
 
 /// Pacing timers of a clock that stands still are this short, by the machine's time: no loop of them takes all of the processor.
-const SHORTEST_PACE: Duration = Duration::from_millis(10);
+const MIN_PACE: Duration = Duration::from_millis(10);
 
 impl Clock {
     fn new(time: Time) -> Clock {
@@ -215,7 +215,7 @@ impl Clock {
             _ => {
                 let now = self.now();
                 let delay = delay.unwrap_or_else(|| saturating_duration(now, at));
-                let delay = if advanced.is_some() && !is_upkeep { delay.min(SHORTEST_PACE) } else { delay };
+                let delay = if advanced.is_some() && !is_upkeep { delay.min(MIN_PACE) } else { delay };
                 let listed = timer.filter(|_| advanced.is_none());
                 let place = listed.and_then(|timer| self.0.timers.insert(at, Some(timer), || now));
                 Wait::new(self.clone(), place, Some(tokio::time::sleep(delay)), begun)

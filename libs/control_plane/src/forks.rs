@@ -24,8 +24,8 @@ use crate::recording::Recording;
 use crate::start::{Origin, Phase};
 use crate::workers::Workers;
 
-/// The most Services of a fork that a client gives a URL.
-const MOST_URLS: usize = 1000;
+/// The maximum number of Services of a fork that a client gives a URL.
+const MAX_URLS: usize = 1000;
 
 /// The characters of a name that is made up.
 const MADE_UP: usize = 5;
@@ -303,8 +303,8 @@ impl Forks for ForksOf {
 /// 422 for an invalid NAMESPACE/NAME, for a URL without `https`, and for too many of them.
 fn options(request: &ForkRequest) -> Result<ForkOptions> {
     let invalid = |detail: String| Error::plain(422, "Invalid", format!("webhookServiceURLs: {detail}"));
-    if request.webhook_service_urls.len() > MOST_URLS {
-        return Err(invalid(format!("there are more than {MOST_URLS}")));
+    if request.webhook_service_urls.len() > MAX_URLS {
+        return Err(invalid(format!("there are more than {MAX_URLS}")));
     }
     let parse = |(service, url): (&String, &String)| {
         format!("{service}={url}").parse().map_err(|error: ServiceUrlError| invalid(error.to_string()))

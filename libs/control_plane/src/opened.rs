@@ -24,12 +24,12 @@ pub const READ_ONLY: &str = "this is the record of a control plane, which is rea
 
 /// The memory of a version beside its object, in bytes.
 const VERSION_BYTES: usize = 512;
-/// The most refusals that are held in memory, the newest ones.
-const MOST_REFUSALS: usize = 1000;
-/// The most forks of a record.
-const MOST_FORKS: usize = 1_000_000;
-/// The most bytes of versions that are held in memory.
-const MOST_BYTES: usize = 2 << 30;
+/// The maximum number of refusals that are held in memory, the newest ones.
+const MAX_REFUSALS: usize = 1000;
+/// The maximum number of forks of a record.
+const MAX_FORKS: usize = 1_000_000;
+/// The maximum number of bytes of versions that are held in memory.
+const MAX_BYTES: usize = 2 << 30;
 
 /// A record to open.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ impl Lineage {
         let mut forks: HashMap<Arc<str>, (Arc<str>, u64)> = HashMap::new();
         for entry in record.entries() {
             if let Entry::Fork(fork) = entry?
-                && forks.len() < MOST_FORKS
+                && forks.len() < MAX_FORKS
             {
                 forks.insert(fork.name.clone(), (fork.parent.clone(), fork.revision));
             }
@@ -157,15 +157,15 @@ pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error
                     continue;
                 }
                 bytes += VERSION_BYTES + version.object.as_ref().map_or(0, bytes::Bytes::len);
-                if bytes > MOST_BYTES {
-                    return Err(Error::LargeRecord { path: path.clone(), limit: MOST_BYTES });
+                if bytes > MAX_BYTES {
+                    return Err(Error::LargeRecord { path: path.clone(), limit: MAX_BYTES });
                 }
                 now = now.max(version.time);
                 versions.push(*version);
             }
             Entry::Request(request) if *request.fork == **fork && !is_over => {
                 now = if at.is_none() { now.max(request.time) } else { now };
-                if refusals.len() == MOST_REFUSALS {
+                if refusals.len() == MAX_REFUSALS {
                     refusals.pop_front();
                 }
                 refusals.extend(refusal(*request, seen));

@@ -46,7 +46,8 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The most nanoseconds that any number may amount to; only a negative duration may have that many.
+/// The maximum number of nanoseconds that any number may amount to; only a negative duration may
+/// have that many.
 const LIMIT: u64 = 1 << 63;
 
 /// Prints a duration as Go's `time.Duration` does: `1h0m0.5s`, `250ms`, `0s`. It is cut to 64 bits of nanoseconds.

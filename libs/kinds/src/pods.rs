@@ -14,14 +14,14 @@ use kube::{Resource, ResourceExt};
 use crate::resources::is_sidecar;
 
 /// The largest length of a name, in bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 
 /// Creates a pod controlled by `owner` from a template, without a name: the API server generates
 /// one from that of the owner.
 pub fn from_template(template: &PodTemplateSpec, owner: &impl Resource<DynamicType = ()>) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let mut prefix = owner.name_any();
-    if prefix.len() < LONGEST_NAME {
+    if prefix.len() < MAX_NAME_LENGTH {
         prefix.push('-');
     }
     let metadata = ObjectMeta {

@@ -70,8 +70,9 @@ impl fmt::Display for Seed {
     }
 }
 
-/// The most paths of which the objects are counted. Those beyond have UIDs and names of chance.
-const MOST_PATHS: usize = 1_000_000;
+/// The maximum number of paths of which the objects are counted. Those beyond have UIDs and names
+/// of chance.
+const MAX_PATHS: usize = 1_000_000;
 
 /// The end of a generated name: five letters and digits, without vowels.
 const ALPHANUMS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -175,14 +176,14 @@ impl Seeded {
         let key = self.key(purpose, path);
         let counts = self.counts.lock();
         let known = counts.get(&key).copied();
-        known.or_else(|| (counts.len() < MOST_PATHS).then_some(0))
+        known.or_else(|| (counts.len() < MAX_PATHS).then_some(0))
     }
 
     /// Returns the current number and increments it.
     fn next(&self, purpose: &str, path: &[&str]) -> Option<u32> {
         let key = self.key(purpose, path);
         let mut counts = self.counts.lock();
-        if counts.len() >= MOST_PATHS && !counts.contains_key(&key) {
+        if counts.len() >= MAX_PATHS && !counts.contains_key(&key) {
             return None;
         }
         let next = counts.entry(key).or_default();

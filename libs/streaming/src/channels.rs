@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use crate::session::{self, Driver, Outgoing, Session, unless_stalled};
 
 /// The largest message that a client may send, in bytes.
-pub(crate) const LARGEST_MESSAGE: usize = 1 << 20;
+pub(crate) const MAX_MESSAGE_LENGTH: usize = 1 << 20;
 /// The number of the channel whose messages end others.
 const CLOSE: u8 = 255;
 
@@ -46,9 +46,9 @@ where
         .read_buffer_size(16 << 10)
         // Each message is flushed.
         .write_buffer_size(0)
-        .max_write_buffer_size(LARGEST_MESSAGE)
-        .max_message_size(Some(LARGEST_MESSAGE))
-        .max_frame_size(Some(LARGEST_MESSAGE));
+        .max_write_buffer_size(MAX_MESSAGE_LENGTH)
+        .max_message_size(Some(MAX_MESSAGE_LENGTH))
+        .max_frame_size(Some(MAX_MESSAGE_LENGTH));
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 

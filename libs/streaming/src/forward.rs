@@ -11,9 +11,9 @@ use crate::session::{Receiver, STREAM_TYPE, Sender, Session, Stream};
 use crate::{spdy, tunnel};
 
 /// The connections of which only one of two streams is open. The oldest is dropped for another one.
-const MOST_PENDING: usize = 1024;
+const MAX_PENDING: usize = 1024;
 /// The ports that a request may name where they are agreed upon beforehand: channels are numbered by bytes.
-const MOST_PORTS: usize = 64;
+const MAX_PORTS: usize = 64;
 
 const DATA: &str = "data";
 const ERROR: &str = "error";
@@ -50,7 +50,7 @@ impl Forwards {
                 *known == id && other.header(STREAM_TYPE) != stream.header(STREAM_TYPE)
             };
             let Some(index) = self.pending.iter().position(is_pair) else {
-                if self.pending.len() >= MOST_PENDING {
+                if self.pending.len() >= MAX_PENDING {
                     self.pending.remove(0);
                 }
                 self.pending.push((id, stream));
@@ -104,7 +104,7 @@ pub async fn serve_forwards<IO, H>(
 /// Returns the layout of two channels per port, both of which begin with the port's number.
 fn layout(ports: &[u16], base64: bool) -> Layout {
     let mut layout = Layout { channels: Vec::new(), greeting: Vec::new(), has_close: false, base64 };
-    for (channel, port) in (0..).step_by(2).zip(ports.iter().take(MOST_PORTS)) {
+    for (channel, port) in (0..).step_by(2).zip(ports.iter().take(MAX_PORTS)) {
         let id = format!("channel {channel}");
         for (channel, name) in [(channel, DATA), (channel + 1, ERROR)] {
             let headers =

@@ -17,7 +17,7 @@ const QUEUED_FRAMES: usize = 16;
 /// The streams that wait to be accepted.
 const QUEUED_STREAMS: usize = 16;
 /// The longest chunk that is queued, in bytes.
-pub(crate) const LONGEST_CHUNK: usize = 16 << 10;
+pub(crate) const MAX_CHUNK_LENGTH: usize = 16 << 10;
 /// The time for which one side may take nothing of what the other one has sent.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The time that the peer has to take what was written at the end, and to close its side.
@@ -67,7 +67,7 @@ impl Incoming {
     /// The handler has not read for a long time, so that nothing else of the client can be read either.
     pub async fn put(&self, mut data: Bytes) -> Result<(), Stalled> {
         while !data.is_empty() {
-            let chunk = data.split_to(data.len().min(LONGEST_CHUNK));
+            let chunk = data.split_to(data.len().min(MAX_CHUNK_LENGTH));
             if within(STALL_TIMEOUT, self.chunks.send(chunk)).await.ok_or(Stalled)?.is_err() {
                 break;
             }
@@ -109,7 +109,7 @@ impl Sender {
             if self.is_reset.load(Ordering::Relaxed) {
                 return Err(Closed);
             }
-            let chunk = data.split_to(data.len().min(LONGEST_CHUNK));
+            let chunk = data.split_to(data.len().min(MAX_CHUNK_LENGTH));
             self.frames.send(Outgoing::Data(self.stream, chunk)).await.map_err(|_| Closed)?;
         }
         Ok(())

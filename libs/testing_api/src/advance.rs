@@ -18,19 +18,19 @@ use crate::settle::TIMEOUT;
 use crate::timers::CLIENT_TIMER;
 
 /// The timers that an advance fires at most, unless the request names another number.
-const MOST_TIMERS: u64 = 1_000_000;
+const MAX_TIMERS: u64 = 1_000_000;
 /// The number of stops at one time after which an advance has come to a loop.
-const MOST_STOPS_AT_A_TIME: u32 = 1000;
+const MAX_STOPS_AT_A_TIME: u32 = 1000;
 /// The wait for an external client that has got events.
 const QUIET_FOR: Duration = Duration::from_millis(50);
 /// The longest advance: a thousand years.
-const LONGEST: Duration = Duration::from_secs(1000 * 366 * 24 * 3600);
+const MAX_ADVANCE: Duration = Duration::from_secs(1000 * 366 * 24 * 3600);
 
 /// The bucket of the heartbeats of nodes.
 const HEARTBEATS: &str = "leases.coordination.k8s.io";
 /// The longest time that heartbeats may fail to come. Once they have come for longer, and nothing else has happened, watchdogs are passed
 /// over on the way to the next timer.
-const LONGEST_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+const MAX_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The way to move a clock on: one of `advance`, `next`, `set` and `mode`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct ClockRequest {
     /// The wait for external clients that got events after a timer, in Go's format; 50ms by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_for: Option<String>,
-    /// The most timers that may fire, a million by default.
+    /// The maximum number of timers that may fire, a million by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_timers: Option<u64>,
 }
@@ -138,7 +138,7 @@ impl Testing {
         let limits = Limits {
             timeout: duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?,
             quiet_for: duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?,
-            timers: request.max_timers.unwrap_or(MOST_TIMERS).min(MOST_TIMERS),
+            timers: request.max_timers.unwrap_or(MAX_TIMERS).min(MAX_TIMERS),
         };
         let _turn = self.0.turn.lock().await;
         if manual.is_running() {
@@ -147,7 +147,7 @@ impl Testing {
         let now = self.0.clock.now();
         let end = match (&request.advance, request.next, &request.set, request.mode) {
             (Some(by), None, None, None) => {
-                let by = duration("advance", by, LONGEST)?;
+                let by = duration("advance", by, MAX_ADVANCE)?;
                 let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
                 End::At(now.checked_add(by).map_err(|_| invalid("advance", "the time would be too late"))?)
             }
@@ -164,7 +164,7 @@ impl Testing {
             }
             (None, None, None, Some(ClockMode::Real)) => {
                 manual.resume();
-                self.0.moves.publish(self.0.clock.now());
+                self.0.clock_events.publish(self.0.clock.now());
                 return Ok(self.moved(Fired::default()));
             }
             (None, None, None, Some(ClockMode::Manual)) => return Ok(self.moved(Fired::default())),
@@ -200,11 +200,11 @@ impl Testing {
             let watchdog = clock.timers().first_due(|class| class == Class::Watchdog);
             // A node that was silent before the first known heartbeats is detected within this
             // time.
-            let is_quiet = quiet_since.is_some_and(|since| now.duration_since(since) > LONGEST_GRACE_PERIOD);
+            let is_quiet = quiet_since.is_some_and(|since| now.duration_since(since) > MAX_GRACE_PERIOD);
             let watchdog = watchdog.filter(|due| *due < goal && !is_quiet);
             let stop = watchdog.unwrap_or(goal);
             stops_at_a_time = if stop <= now { stops_at_a_time + 1 } else { 0 };
-            if fired.total >= limits.timers || stops_at_a_time > MOST_STOPS_AT_A_TIME {
+            if fired.total >= limits.timers || stops_at_a_time > MAX_STOPS_AT_A_TIME {
                 let (count, names) = (fired.total, fired.most());
                 return Err(conflict(&format!(
                     "stopped at {now} after {count} timers, most of which are {names}"
@@ -245,7 +245,7 @@ impl Testing {
             self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         }
         manual.set(at);
-        let is_watched = self.0.moves.publish(at);
+        let is_watched = self.0.clock_events.publish(at);
         let is_for_client = self.fire(manual, fired).iter().any(|timer| timer.name == CLIENT_TIMER.name);
         if is_watched && is_for_client {
             self.0.traffic.deliver();

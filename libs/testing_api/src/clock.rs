@@ -22,15 +22,15 @@ use crate::timers::CLIENT_TIMER;
 
 /// The timers that are listed, unless the query has another `limit`.
 pub(crate) const TIMERS: usize = 20;
-/// The most timers that are listed.
-const MOST_TIMERS: usize = 1000;
-/// The most timers that clients can have set at a time.
-const MOST_CLIENT_TIMERS: usize = 10_000;
+/// The maximum number of timers that are listed.
+const MAX_TIMERS: usize = 1000;
+/// The maximum number of timers that clients can have set at a time.
+const MAX_CLIENT_TIMERS: usize = 10_000;
 
 /// The capacity of the channel of clock events.
-const MOST_MOVES: usize = 1024;
+const MAX_MOVES: usize = 1024;
 /// The longest name of a timer of a client, in bytes.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME_LENGTH: usize = 256;
 
 /// The mode of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ pub(crate) struct ClientTimers {
 
 impl ClientTimers {
     pub(crate) fn new() -> ClientTimers {
-        let left = Arc::new(Semaphore::new(MOST_CLIENT_TIMERS));
+        let left = Arc::new(Semaphore::new(MAX_CLIENT_TIMERS));
         ClientTimers { left, set: Mutex::default(), last_id: AtomicU64::new(0) }
     }
 }
@@ -120,19 +120,19 @@ impl ClientTimers {
 type ObserveTime = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 /// The times that a clock comes to.
-pub(crate) struct Moves {
+pub(crate) struct ClockEvents {
     /// Created at the first subscription, to save memory.
     times: OnceLock<broadcast::Sender<Timestamp>>,
     observers: Mutex<Vec<ObserveTime>>,
 }
 
-impl Moves {
-    pub(crate) fn new() -> Moves {
-        Moves { times: OnceLock::new(), observers: Mutex::default() }
+impl ClockEvents {
+    pub(crate) fn new() -> ClockEvents {
+        ClockEvents { times: OnceLock::new(), observers: Mutex::default() }
     }
 
     fn subscribe(&self) -> broadcast::Receiver<Timestamp> {
-        self.times.get_or_init(|| broadcast::Sender::new(MOST_MOVES)).subscribe()
+        self.times.get_or_init(|| broadcast::Sender::new(MAX_MOVES)).subscribe()
     }
 
     /// Registers an observer of clock changes.
@@ -158,9 +158,9 @@ impl ClockStatus {
     /// 400 unless it is a number from 0 to 1000.
     pub fn limit(query: &Query) -> Result<usize> {
         let Some(text) = query.first("limit") else { return Ok(TIMERS) };
-        let limit = text.parse().ok().filter(|limit| *limit <= MOST_TIMERS);
+        let limit = text.parse().ok().filter(|limit| *limit <= MAX_TIMERS);
         limit.ok_or_else(|| {
-            Error::bad_request(format!("limit: {text:?} is not a number from 0 to {MOST_TIMERS}"))
+            Error::bad_request(format!("limit: {text:?} is not a number from 0 to {MAX_TIMERS}"))
         })
     }
 }
@@ -186,7 +186,7 @@ impl Testing {
 
     /// Returns the current time, and then each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
-        let moves = self.0.moves.subscribe();
+        let moves = self.0.clock_events.subscribe();
         stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
             let now = match is_first {
                 true => testing.0.clock.now(),
@@ -213,15 +213,15 @@ impl Testing {
             return Err(conflict("the clock is real: a client's own timers go by the same time"));
         }
         let at = time("at", &request.at)?;
-        if request.name.len() > LONGEST_NAME || request.name.chars().any(char::is_control) {
+        if request.name.len() > MAX_NAME_LENGTH || request.name.chars().any(char::is_control) {
             return Err(invalid(
                 "name",
-                &format!("it must be at most {LONGEST_NAME} bytes, without control characters"),
+                &format!("it must be at most {MAX_NAME_LENGTH} bytes, without control characters"),
             ));
         }
         let timers = &self.0.client_timers;
         let Ok(permit) = timers.left.clone().try_acquire_owned() else {
-            let message = format!("more than {MOST_CLIENT_TIMERS} timers of clients");
+            let message = format!("more than {MAX_CLIENT_TIMERS} timers of clients");
             return Err(Error::TooManyRequests { message, retry_after: 0, causes: Vec::new() });
         };
         let wait = self.0.clock.until(&CLIENT_TIMER, at).of(request.name.clone());

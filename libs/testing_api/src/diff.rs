@@ -12,18 +12,18 @@ use serde_json::Value;
 use crate::read::{expired, invalid};
 use crate::why::parsed;
 
-/// The most objects of an answer.
-const MOST_OBJECTS: usize = 1000;
-/// The most fields that are named of an object.
-const MOST_FIELDS: usize = 100;
+/// The maximum number of objects of an answer.
+const MAX_OBJECTS: usize = 1000;
+/// The maximum number of fields that are named of an object.
+const MAX_FIELDS: usize = 100;
 /// The bytes of objects that are compared field by field: an answer has not much more.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// The depth to which fields are compared one by one.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// The members by which elements of lists are named.
 const KEYS: [&str; 4] = ["name", "type", "uid", "key"];
-/// The most elements of lists that are compared by their names.
-const MOST_NAMED: usize = 1000;
+/// The maximum number of elements of lists that are compared by their names.
+const MAX_NAMED: usize = 1000;
 /// Members of the metadata that follow from all others.
 const LEFT_OUT: [&str; 2] = ["resourceVersion", "managedFields"];
 
@@ -138,7 +138,7 @@ pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revis
 
 fn compare(from: &Side, to: &Side) -> Diff {
     let mut diff = Diff::default();
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BYTES;
     let buckets: BTreeSet<&Arc<str>> = from.0.keys().chain(to.0.keys()).collect();
     for bucket in buckets {
         let objects = |side: &Side| -> BTreeMap<Arc<str>, Arc<Object<ObjectIndex>>> {
@@ -158,14 +158,14 @@ fn compare(from: &Side, to: &Side) -> Diff {
         for (name, (old, new)) in differing {
             let cost =
                 old.as_ref().zip(new.as_ref()).map_or(0, |(old, new)| old.bytes.len() + new.bytes.len());
-            let rest = left.checked_sub(cost).filter(|_| diff.objects.len() < MOST_OBJECTS);
+            let rest = left.checked_sub(cost).filter(|_| diff.objects.len() < MAX_OBJECTS);
             let Some(rest) = rest else {
                 diff.is_truncated = true;
                 return diff;
             };
             left = rest;
             if let Some(object) = object_diff(bucket, &name, old.as_deref(), new.as_deref()) {
-                diff.is_truncated |= object.fields.len() == MOST_FIELDS;
+                diff.is_truncated |= object.fields.len() == MAX_FIELDS;
                 diff.objects.push(object);
             }
         }
@@ -204,7 +204,7 @@ fn object_diff(
 /// Returns the fields in which two objects differ, at most 100. The values of Secrets are redacted.
 pub fn fields_of(bucket: &str, old: &Value, new: &Value) -> Vec<FieldDiff> {
     let mut fields = Vec::new();
-    differences(old, new, &mut String::new(), DEEPEST, &mut fields);
+    differences(old, new, &mut String::new(), MAX_DEPTH, &mut fields);
     for FieldDiff { path, from, to } in &mut fields {
         coracle_ui::redact_field(bucket, path, [from, to]);
     }
@@ -221,7 +221,7 @@ pub fn read(object: &Object<ObjectIndex>) -> Value {
 }
 
 fn differences(from: &Value, to: &Value, path: &mut String, depth: usize, fields: &mut Vec<FieldDiff>) {
-    if from == to || fields.len() >= MOST_FIELDS {
+    if from == to || fields.len() >= MAX_FIELDS {
         return;
     }
     let length = path.len();
@@ -263,7 +263,7 @@ fn key_of(from: &[Value], to: &[Value]) -> Option<&'static str> {
         let texts: BTreeSet<&str> = list.iter().filter_map(|element| element[key].as_str()).collect();
         texts.len() == list.len()
     };
-    if from.len().max(to.len()) > MOST_NAMED {
+    if from.len().max(to.len()) > MAX_NAMED {
         return None;
     }
     KEYS.into_iter().find(|key| (!from.is_empty() || !to.is_empty()) && names(from, key) && names(to, key))
@@ -303,7 +303,7 @@ fn keyed_differences(
             .collect()
     };
     let (before, after) = (order(&from, &new), order(&to, &old));
-    if before != after && fields.len() < MOST_FIELDS {
+    if before != after && fields.len() < MAX_FIELDS {
         let path = format!("{path}[*].{key}");
         fields.push(FieldDiff { path, from: Some(before.into()), to: Some(after.into()) });
     }
@@ -318,7 +318,7 @@ fn one_or_both(
 ) {
     match (from, to) {
         (Some(from), Some(to)) => differences(from, to, path, depth - 1, fields),
-        _ if fields.len() >= MOST_FIELDS => {}
+        _ if fields.len() >= MAX_FIELDS => {}
         (from, to) => fields.push(FieldDiff { path: path.clone(), from: from.cloned(), to: to.cloned() }),
     }
 }
@@ -330,7 +330,7 @@ mod tests {
 
     fn shown(from: &Value, to: &Value) -> Vec<String> {
         let mut fields = Vec::new();
-        differences(from, to, &mut String::new(), DEEPEST, &mut fields);
+        differences(from, to, &mut String::new(), MAX_DEPTH, &mut fields);
         let value = |value: Option<Value>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
         fields
             .into_iter()
@@ -372,12 +372,12 @@ mod tests {
 
     #[test]
     fn deep_and_many_fields_are_bounded() {
-        let nested = |leaf: Value| (0..DEEPEST + 10).fold(leaf, |value, _| json!({"a": value}));
+        let nested = |leaf: Value| (0..MAX_DEPTH + 10).fold(leaf, |value, _| json!({"a": value}));
         let fields = shown(&nested(json!(1)), &nested(json!(2)));
         assert_eq!(fields.len(), 1);
-        assert_eq!(fields[0].split(' ').next().unwrap_or_default().len(), 2 * DEEPEST);
+        assert_eq!(fields[0].split(' ').next().unwrap_or_default().len(), 2 * MAX_DEPTH);
         let many: serde_json::Map<String, Value> = (0..1000).map(|i| (format!("f{i}"), json!(i))).collect();
-        assert_eq!(shown(&Value::Object(many), &json!({})).len(), MOST_FIELDS);
-        assert_eq!(shown(&json!(vec![1; 1000]), &json!([])).len(), MOST_FIELDS);
+        assert_eq!(shown(&Value::Object(many), &json!({})).len(), MAX_FIELDS);
+        assert_eq!(shown(&json!(vec![1; 1000]), &json!([])).len(), MAX_FIELDS);
     }
 }

@@ -15,7 +15,7 @@ use crate::read::invalid;
 pub const FORK_PATHS: &str = "/coracle/forks/";
 
 /// The longest name of a fork, in bytes: that of a DNS label.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 /// Makes forks of a control plane, and ends them.
 pub trait Forks: Send + Sync {
@@ -95,14 +95,14 @@ pub struct ForkList {
 /// Returns `true` if a text is a DNS label. Source: RFC 1123.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=LONGEST_NAME).contains(&text.len())
+    (1..=MAX_NAME_LENGTH).contains(&text.len())
         && text.bytes().all(is_inner)
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
 
 fn not_a_name(name: &str) -> Error {
-    let shown: String = name.chars().take(LONGEST_NAME).collect();
+    let shown: String = name.chars().take(MAX_NAME_LENGTH).collect();
     invalid("name", &format!("{shown:?} is no DNS label: at most 63 of a-z, 0-9 and '-', not at an end"))
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn names_are_labels() {
-        let long = "a".repeat(LONGEST_NAME + 1);
+        let long = "a".repeat(MAX_NAME_LENGTH + 1);
         for (name, want) in [
             ("a", true),
             ("test-1", true),

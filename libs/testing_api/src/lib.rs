@@ -89,7 +89,7 @@ struct Inner {
     /// One advance at a time.
     turn: tokio::sync::Mutex<()>,
     client_timers: Arc<clock::ClientTimers>,
-    moves: clock::Moves,
+    clock_events: clock::ClockEvents,
     forks: OnceLock<Arc<dyn Forks>>,
     /// The reason for which the clock stands still for ever; none for most.
     frozen: OnceLock<&'static str>,
@@ -110,10 +110,10 @@ impl Testing {
         store: Store<ObjectIndex>,
         traffic: Arc<Traffic>,
     ) -> Testing {
-        let (turn, moves) = (tokio::sync::Mutex::default(), clock::Moves::new());
+        let (turn, clock_events) = (tokio::sync::Mutex::default(), clock::ClockEvents::new());
         let client_timers = Arc::new(clock::ClientTimers::new());
         let (forks, reading_turn) = (OnceLock::new(), Arc::default());
-        let picture_streams = Arc::new(tokio::sync::Semaphore::new(ui::MOST_STREAMS));
+        let picture_streams = Arc::new(tokio::sync::Semaphore::new(ui::MAX_STREAMS));
         Testing(Arc::new(Inner {
             clock,
             manual,
@@ -121,7 +121,7 @@ impl Testing {
             traffic,
             turn,
             client_timers,
-            moves,
+            clock_events,
             forks,
             frozen: OnceLock::new(),
             reading_turn,
@@ -147,7 +147,7 @@ impl Testing {
 
     /// Records each time that a manual clock reaches.
     pub fn recording(self, record: impl Fn(Timestamp) + Send + Sync + 'static) -> Testing {
-        self.0.moves.record(record);
+        self.0.clock_events.record(record);
         self
     }
 
@@ -156,7 +156,7 @@ impl Testing {
         loop {
             drop(self.0.clock.sleep(CLOCK_RECORD.after(RECORD_INTERVAL)).await);
             if self.0.manual.as_ref().is_some_and(ManualClock::is_running) {
-                self.0.moves.record_now(self.0.clock.now());
+                self.0.clock_events.record_now(self.0.clock.now());
             }
         }
     }

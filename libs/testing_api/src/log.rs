@@ -19,14 +19,14 @@ use crate::history::{events, oldest, verb};
 use crate::read::{duration, invalid};
 use crate::why::{ObjectName, StoredObjects, parsed};
 
-/// The most entries of an answer.
-const MOST_ENTRIES: usize = 1000;
+/// The maximum number of entries of an answer.
+const MAX_ENTRIES: usize = 1000;
 /// The entries of an answer, if the request does not limit them.
 const DEFAULT_ENTRIES: usize = 200;
 /// The longest time back that can be asked for.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_AGE: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The bytes of objects that are read.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// The bucket of the leases, of which nodes and controllers write one every few seconds.
 const LEASES: &str = "leases.coordination.k8s.io";
 
@@ -125,12 +125,12 @@ impl LogRequest {
         }
         let limit = match text("limit").map(str::parse) {
             None => DEFAULT_ENTRIES,
-            Some(Ok(limit)) if (1..=MOST_ENTRIES).contains(&limit) => limit,
-            Some(_) => return Err(invalid("limit", &format!("a number from 1 to {MOST_ENTRIES}"))),
+            Some(Ok(limit)) if (1..=MAX_ENTRIES).contains(&limit) => limit,
+            Some(_) => return Err(invalid("limit", &format!("a number from 1 to {MAX_ENTRIES}"))),
         };
         Ok(LogRequest {
             object,
-            since: text("since").map(|text| duration("since", text, LONGEST)).transpose()?,
+            since: text("since").map(|text| duration("since", text, MAX_AGE)).transpose()?,
             user_agent: text("userAgent").map(str::to_owned),
             with_fields: query.flag("diff") == Some(true),
             limit,
@@ -219,7 +219,7 @@ impl StoredObjects {
             is_truncated: found.len() > request.limit,
             ..Log::default()
         };
-        let mut left = MOST_BYTES;
+        let mut left = MAX_BYTES;
         for found in found.into_iter().take(request.limit) {
             let entry = match found {
                 Found::Refusal(refusal) => of_refusal(*refusal),

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The longest time that a client can ask to be waited.
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Reads the body of a request; an empty one is an empty object.
 ///
@@ -55,7 +55,7 @@ pub fn duration(field: &str, text: &str, longest: Duration) -> Result<Duration> 
 /// # Errors
 /// The errors of [`duration`].
 pub fn duration_or(field: &str, text: Option<&String>, default: Duration) -> Result<Duration> {
-    text.map_or(Ok(default), |text| duration(field, text, LONGEST_TIMEOUT))
+    text.map_or(Ok(default), |text| duration(field, text, MAX_TIMEOUT))
 }
 
 struct Text(Duration);

@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::Testing;
 use crate::read::printed;
 
-/// The most causes of each sort that are reported.
-const MOST: usize = 10;
+/// The maximum number of causes of each sort that are reported.
+const MAX_CAUSES: usize = 10;
 
 /// A reason for which a control plane is not at rest.
 struct Cause {
@@ -37,7 +37,7 @@ impl Testing {
             );
         }
         let seconds = waited.as_secs_f64().max(0.001);
-        for (writer, count) in writes.writes().into_iter().take(MOST) {
+        for (writer, count) in writes.writes().into_iter().take(MAX_CAUSES) {
             let rate = count as f64 / seconds;
             let (agent, resource) = (writer.user_agent, writer.resource);
             add(
@@ -46,20 +46,20 @@ impl Testing {
                 format!("{agent:?} writes {resource}: {count} writes, {rate:.0} a second"),
             );
         }
-        for request in self.0.traffic.under_way(MOST) {
+        for request in self.0.traffic.under_way(MAX_CAUSES) {
             add(&mut causes, "RequestUnderWay", format!("a request is under way: {request}"));
         }
-        for (UnderWay { what, key }, count) in counted(self.0.clock.timers().under_way(MOST)) {
+        for (UnderWay { what, key }, count) in counted(self.0.clock.timers().under_way(MAX_CAUSES)) {
             let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
             add(&mut causes, "WorkUnderWay", format!("{what} works on {key:?}{times}"));
         }
-        for watch in self.0.store.unfollowed().into_iter().take(MOST) {
+        for watch in self.0.store.unfollowed().into_iter().take(MAX_CAUSES) {
             let bucket = watch.bucket;
             let name =
                 watch.name.map_or_else(|| format!("a watch of {bucket}"), |watcher| watcher.name.to_string());
             add(&mut causes, "WatchNotRead", format!("{name} has events that it has not taken"));
         }
-        for watch in self.0.traffic.beginnings(MOST) {
+        for watch in self.0.traffic.beginnings(MAX_CAUSES) {
             add(
                 &mut causes,
                 "WatchNotRead",

@@ -23,7 +23,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval of looking for user agents.
 const SIGHTING_INTERVAL: Duration = Duration::from_millis(2);
 /// The most user agents that can be waited for.
-const MOST_USER_AGENTS: usize = 100;
+const MAX_USER_AGENTS: usize = 100;
 
 /// The conditions of a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +63,8 @@ impl Testing {
     pub async fn settle(&self, request: &SettleRequest) -> Result<Settled> {
         let quiet_for = duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?;
         let timeout = duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?;
-        if request.user_agents.len() > MOST_USER_AGENTS {
-            return Err(invalid("userAgents", &format!("more than {MOST_USER_AGENTS}")));
+        if request.user_agents.len() > MAX_USER_AGENTS {
+            return Err(invalid("userAgents", &format!("more than {MAX_USER_AGENTS}")));
         }
         let began = Instant::now();
         let deadline = began + timeout;

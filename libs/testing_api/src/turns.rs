@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep_until};
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// The time after which a turn is not waited for any longer: whoever has it may wait for a webhook, or for another key.
-const LONGEST_TURN: Duration = Duration::from_millis(500);
+const MAX_TURN: Duration = Duration::from_millis(500);
 
 /// The time after a request of a client in which another one may follow: what it writes in one go is there before anybody works on it.
 const MOMENT: Duration = Duration::from_millis(3);
 
 /// The longest wait for the end of requests that follow each other as fast.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// The requests of clients, as far as they have been looked at.
 struct Requests {
@@ -37,9 +37,9 @@ impl Requests {
         if seen != self.seen {
             let since = if is_over { now } else { self.since };
             *self = Requests { seen, changed: now, since };
-            return now < since + LONGEST_WAIT;
+            return now < since + MAX_WAIT;
         }
-        !is_over && now < self.since + LONGEST_WAIT
+        !is_over && now < self.since + MAX_WAIT
     }
 }
 
@@ -67,7 +67,7 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
         let is_wanted = turns.are_wanted();
         let since = *wanted_since.get_or_insert(now);
         // A shorter wait continues, for others that are enqueued at the same time.
-        let is_overdue = now >= given.max(since) + LONGEST_TURN;
+        let is_overdue = now >= given.max(since) + MAX_TURN;
         if !is_wanted {
             wanted_since = None;
         } else if !may_follow && (is_overdue || is_quiet(&clock, &store)) {

@@ -19,14 +19,15 @@ use crate::history::{self, events};
 use crate::outline;
 use crate::read::{expired, invalid};
 
-/// The most objects of a resource that an explanation reads.
-pub(crate) const MOST_LISTED: usize = 10_000;
-/// The most bytes of objects that an answer reads. Parsed they take several times as much.
-const MOST_BYTES: usize = 32 << 20;
+/// The maximum number of objects of a resource that an explanation reads.
+pub(crate) const MAX_LISTED: usize = 10_000;
+/// The maximum number of bytes of objects that an answer reads. Parsed they take several times as
+/// much.
+const MAX_BYTES: usize = 32 << 20;
 /// The same of outlines, which are parsed in part.
-const MOST_OUTLINED: usize = 128 << 20;
-/// The most versions of an object that an explanation reads.
-const MOST_VERSIONS: usize = 1000;
+const MAX_OUTLINED: usize = 128 << 20;
+/// The maximum number of versions of an object that an explanation reads.
+const MAX_VERSIONS: usize = 1000;
 
 /// The name of an object in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl StoredObjects {
     /// - `traffic`: the requests that were refused
     pub fn of(store: Store<ObjectIndex>, traffic: Arc<Traffic>) -> StoredObjects {
         let (snapshot, resources) = (store.snapshot(), store.index().resources());
-        let (left, is_truncated) = (Cell::new(MOST_BYTES), Cell::new(false));
+        let (left, is_truncated) = (Cell::new(MAX_BYTES), Cell::new(false));
         StoredObjects {
             store,
             snapshot,
@@ -131,7 +132,7 @@ impl StoredObjects {
     /// Returns the same objects without the parts that states do not depend on: data, managed
     /// fields, and the past of single objects.
     pub fn outline(self) -> StoredObjects {
-        StoredObjects { left: Cell::new(MOST_OUTLINED), is_outline: true, ..self }
+        StoredObjects { left: Cell::new(MAX_OUTLINED), is_outline: true, ..self }
     }
 
     /// Returns the same objects with a limit of `bytes` bytes read.
@@ -258,7 +259,7 @@ impl Objects for StoredObjects {
         let bucket = self.bucket(&info.storage.bucket);
         let prefix = namespace.filter(|_| info.namespaced).map(|namespace| format!("{namespace}/"));
         let mut objects = bucket.prefix(prefix.as_deref().unwrap_or_default());
-        let listed = objects.by_ref().take(MOST_LISTED).map_while(|object| self.parse(object)).collect();
+        let listed = objects.by_ref().take(MAX_LISTED).map_while(|object| self.parse(object)).collect();
         if objects.next().is_some() {
             self.is_truncated.set(true);
         }
@@ -308,7 +309,7 @@ impl Objects for StoredObjects {
             });
         }
         versions.reverse();
-        versions.truncate(MOST_VERSIONS);
+        versions.truncate(MAX_VERSIONS);
         versions
     }
 

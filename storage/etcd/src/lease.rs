@@ -13,7 +13,7 @@ use crate::{
 
 /// The longest time for which writes share a lease. It is also limited to a twentieth of their time
 /// to live.
-const LONGEST_REUSE: Duration = Duration::from_secs(60);
+const MAX_REUSE: Duration = Duration::from_secs(60);
 
 /// The largest number of writes that share a lease.
 const MAX_WRITES: u32 = 1000;
@@ -44,7 +44,7 @@ impl Leases {
         if let Some(id) = self.shared(ttl, Instant::now()) {
             return Ok(id);
         }
-        let reuse = LONGEST_REUSE.min(ttl / 20);
+        let reuse = MAX_REUSE.min(ttl / 20);
         let now = Instant::now();
         // etcd counts whole seconds.
         let lifetime = ttl + reuse;

@@ -59,7 +59,7 @@ const IN_FLIGHT: usize = 128;
 /// The page sizes of a load, in objects: of the first page, and the largest of the following ones,
 /// whose sizes depend on the sizes of the values before.
 const FIRST_PAGE: i64 = 100;
-const LARGEST_PAGE: i64 = 500;
+const MAX_PAGE: i64 = 500;
 const PAGE_BYTES: usize = 4 << 20;
 
 /// An etcd cluster as the log of a store. It may be that of other stores, too, and of
@@ -238,7 +238,7 @@ impl EtcdLog {
 fn next_page(kvs: &[KeyValue]) -> i64 {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let average = (bytes / kvs.len().max(1)).max(1);
-    i64::try_from(PAGE_BYTES / average).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE)
+    i64::try_from(PAGE_BYTES / average).unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE)
 }
 
 /// Returns the compact revision to load from, and the newest revision. It retries until the cluster

@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The pauses between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// A transaction as etcd takes it.
 pub(crate) struct Txn {
@@ -141,7 +141,7 @@ impl Executor {
             }
             tracing::debug!(%status, "a transaction is sent to etcd again");
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
 
 /// The pauses between attempts to resume the watch.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of failed resumptions above which there is an outage. The restart of a member, or an
 /// election, causes fewer.
@@ -88,7 +88,7 @@ impl Watch {
                     }
                     self.client.leave_current();
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
         }

@@ -341,14 +341,14 @@ fn internal_package(expected: Expected<'_>, endpoint: Option<StructId>) -> &str 
 /// Returns the beginning of a body for error messages: as text if it looks like JSON, otherwise in
 /// hexadecimal.
 fn summary(body: &[u8]) -> String {
-    const MOST: usize = 30;
-    let shown = &body[..body.len().min(MOST)];
+    const MAX_QUOTED: usize = 30;
+    let shown = &body[..body.len().min(MAX_QUOTED)];
     let text = match body.first() {
         None => return "<empty>".to_owned(),
         Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
         Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
-    if body.len() > MOST { text + " ..." } else { text }
+    if body.len() > MAX_QUOTED { text + " ..." } else { text }
 }
 
 #[cfg(test)]

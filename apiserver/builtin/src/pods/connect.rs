@@ -32,7 +32,7 @@ use super::{port_forward, proxy};
 use crate::forwarding::ForwardAccess;
 
 /// The connections to pods at once: each may hold some megabytes.
-const MOST_CONNECTIONS: usize = 512;
+const MAX_CONNECTIONS: usize = 512;
 
 /// The gate that makes a GET need the right of a POST. Source:
 /// `pkg/registry/core/pod/rest/authorize.go`.
@@ -43,7 +43,7 @@ const CREATE_PERMISSION: &str = "AuthorizePodWebsocketUpgradeCreatePermission";
 /// - `profile`: the behavior of pods that nothing else is said about
 /// - `access`: the addresses that their ports may lead to
 pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     Arc::new(move |request| {
         let (access, places) = (access.clone(), places.clone());
         async move {
@@ -67,7 +67,7 @@ pub fn connect(profile: Profile, access: Arc<ForwardAccess>) -> Connect {
 }
 
 fn too_many_connections() -> Error {
-    let message = format!("there are {MOST_CONNECTIONS} connections to pods already, please try again later");
+    let message = format!("there are {MAX_CONNECTIONS} connections to pods already, please try again later");
     Error::plain(429, "TooManyRequests", message)
 }
 

@@ -24,9 +24,9 @@ use super::command::refuse;
 use crate::forwarding::{ForwardAccess, PAGE, no_process};
 
 /// The connections of one client at once. Others are refused: if they waited, those that exist could not end.
-const MOST_CONNECTIONS: usize = 1000;
+const MAX_CONNECTIONS: usize = 1000;
 /// The ports that a request may name.
-const MOST_PORTS: usize = 64;
+const MAX_PORTS: usize = 64;
 /// The time in which a process has to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The bytes that are read from a process at once.
@@ -99,8 +99,8 @@ fn ports(query: &Query) -> Result<Vec<u16>> {
                 coracle_apimachinery::field::quote(text)
             ))
         })?;
-        if ports.contains(&port) || ports.len() >= MOST_PORTS {
-            let message = format!("a port that is named twice, or more than {MOST_PORTS} ports");
+        if ports.contains(&port) || ports.len() >= MAX_PORTS {
+            let message = format!("a port that is named twice, or more than {MAX_PORTS} ports");
             return Err(Error::bad_request(message));
         }
         ports.push(port);
@@ -124,10 +124,10 @@ async fn serve_all(
             forward = forwards.next(), if !is_done => match forward {
                 // A rejected connection ends at once, unless the client does not read; then it is
                 // dropped.
-                Some(_) if connections.len() >= 2 * MOST_CONNECTIONS => {}
+                Some(_) if connections.len() >= 2 * MAX_CONNECTIONS => {}
                 Some(forward) => {
-                    let is_allowed = connections.len() < MOST_CONNECTIONS;
-                    let refusal = || format!("the client has {MOST_CONNECTIONS} connections already");
+                    let is_allowed = connections.len() < MAX_CONNECTIONS;
+                    let refusal = || format!("the client has {MAX_CONNECTIONS} connections already");
                     let address = if is_allowed { address(forward.port) } else { Err(refusal()) };
                     connections.push(serve_one(address, forward, pod));
                 }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn ports_of_requests() {
-        let many: Vec<String> = (1..=MOST_PORTS + 1).map(|port| format!("ports={port}")).collect();
+        let many: Vec<String> = (1..=MAX_PORTS + 1).map(|port| format!("ports={port}")).collect();
         for (query, want) in [
             ("", Some(vec![])),
             ("ports=80&ports=443,8080", Some(vec![80, 443, 8080])),

@@ -15,13 +15,13 @@ use super::command::{NOT_FOUND, execute};
 use crate::forwarding::PAGE;
 
 /// The longest line that is read, in bytes.
-const LONGEST_LINE: usize = 1 << 10;
-/// The most lines of a shell.
-const MOST_LINES: usize = 1000;
+const MAX_LINE_LENGTH: usize = 1 << 10;
+/// The maximum number of lines of a shell.
+const MAX_LINES: usize = 1000;
 /// The longest script of lines that follow each other, in bytes: all of them are read again for each line.
-const LONGEST_SCRIPT: usize = 8 << 10;
+const MAX_SCRIPT_LENGTH: usize = 8 << 10;
 /// The bytes of input that are kept while a line is executed.
-const MOST_PENDING: usize = 64 << 10;
+const MAX_PENDING: usize = 64 << 10;
 const INTERRUPTED: i32 = 130;
 /// The last output of a script that has not ended before its end, before the exit code.
 const MARK: &str = "coracle-end-of-line ";
@@ -127,7 +127,7 @@ impl Shell {
                         () = interrupted => self.session.code = INTERRUPTED,
                     }
                     self.lines += 1;
-                    if self.lines >= MOST_LINES {
+                    if self.lines >= MAX_LINES {
                         return ended(self.session.code);
                     }
                 }
@@ -158,8 +158,8 @@ impl Shell {
         let marked = ["sh", "-c", &format!("{script}echo \"{MARK}$?\"")].map(str::to_owned);
         let elapsed = SignedDuration::try_from(self.session.elapsed).unwrap_or_default();
         let started = now.saturating_sub(elapsed).unwrap_or(now);
-        let is_plain = script.len() <= LONGEST_SCRIPT
-            && line.len() < LONGEST_LINE
+        let is_plain = script.len() <= MAX_SCRIPT_LENGTH
+            && line.len() < MAX_LINE_LENGTH
             && !line.ends_with('\\')
             && !TRACING.iter().any(|option| line.contains(option));
         let follow = || self.behavior.follow(&self.pod, &self.container, &marked, started);
@@ -205,7 +205,7 @@ impl Session {
 
 /// Reads on while a line is executed, and returns once a terminal interrupts that.
 async fn interrupted(stdin: &mut Receiver, pending: &mut VecDeque<u8>, tty: bool) {
-    while pending.len() < MOST_PENDING {
+    while pending.len() < MAX_PENDING {
         let Some(data) = stdin.next().await else { break };
         if let Some(position) = data.iter().position(|byte| tty && *byte == Editor::INTERRUPT) {
             pending.clear();
@@ -264,7 +264,7 @@ impl Editor {
                 }
             }
             _ if self.tty && byte < b' ' => {}
-            _ if self.line.len() < LONGEST_LINE => {
+            _ if self.line.len() < MAX_LINE_LENGTH => {
                 self.line.push(byte);
                 self.show(&[byte]);
             }
@@ -342,9 +342,9 @@ mod tests {
             .collect();
         assert_eq!(lines, ["echo"]);
         assert!(editor.echo.ends_with(b"\x08 \x08o\r\n"));
-        let long = "x".repeat(LONGEST_LINE * 2);
+        let long = "x".repeat(MAX_LINE_LENGTH * 2);
         long.bytes().for_each(|byte| drop(editor.push(byte)));
-        assert_eq!(editor.line.len(), LONGEST_LINE);
+        assert_eq!(editor.line.len(), MAX_LINE_LENGTH);
         assert!(matches!(editor.push(Editor::INTERRUPT), Key::Interrupt));
         assert!(matches!(editor.push(Editor::END), Key::End));
     }

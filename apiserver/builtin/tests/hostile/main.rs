@@ -74,7 +74,7 @@ impl Server {
 
 /// The reduction factor of all sizes.
 const SCALE: usize = if cfg!(debug_assertions) { 64 } else { 1 };
-const MOST: usize = (3 << 20) / SCALE;
+const MAX_BYTES: usize = (3 << 20) / SCALE;
 /// The time limit of one request, with other tests running.
 const BOUND: Duration = Duration::from_secs(10);
 
@@ -130,7 +130,7 @@ fn objects() -> impl Iterator<Item = Object> {
         let count = count.parse::<usize>().map_or(usize::MAX, |divisor| 14_000 / SCALE / divisor);
         // Texts are not lists.
         let separator = if frame.contains("\"ITEMS") { "" } else { "," };
-        let items = joined(separator, MOST - frame.len(), count, |i| {
+        let items = joined(separator, MAX_BYTES - frame.len(), count, |i| {
             let (port, high, low) = (i % 65535 + 1, i >> 8 & 255, i & 255);
             let item = item.replace("#p", &port.to_string()).replace("#h", &high.to_string());
             item.replace("#l", &low.to_string()).replace('#', &i.to_string())

@@ -36,7 +36,7 @@ const DENIED: &str = "Denied";
 /// Conditions that can only be true.
 const TRUE_CONDITIONS: [&str; 3] = [APPROVED, DENIED, "Failed"];
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
-const LEAST_EXPIRATION: i64 = 600;
+const MIN_EXPIRATION: i64 = 600;
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -227,7 +227,7 @@ fn validate_request(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Er
         validate_signer(&signer, errors);
     }
     let expiration = spec.get("expirationSeconds");
-    errors.push_if(expiration.int().is_some_and(|seconds| seconds < LEAST_EXPIRATION), || {
+    errors.push_if(expiration.int().is_some_and(|seconds| seconds < MIN_EXPIRATION), || {
         expiration.invalid("may not specify a duration less than 600 seconds (10 minutes)")
     });
     validate_conditions(&object.walk("status.conditions"), &tolerance, errors);

@@ -27,8 +27,8 @@ pub const RUNTIME: &str = "coracle://";
 
 /// The least usage of a container whose usage follows from its requests, and that of one without a request: of the CPU in thousandths of
 /// a core, of memory in bytes.
-const LEAST_CPU: i64 = 1;
-const LEAST_MEMORY: i64 = 1 << 20;
+const MIN_CPU: i64 = 1;
+const MIN_MEMORY: i64 = 1 << 20;
 const DEFAULT_MEMORY: i64 = 8 << 20;
 
 /// The pods that are measured.
@@ -121,8 +121,8 @@ fn request(pod: &Value, container: &str, resource: &str) -> Option<Quantity> {
 /// Estimates the usage from a request, in thousandths: a tenth of the CPU, half of the memory.
 fn estimated(request: Option<&Quantity>, resource: &str) -> i64 {
     match (resource, request) {
-        ("cpu", request) => request.map_or(0, |request| request.milli_value() / 10).max(LEAST_CPU),
-        (_, Some(request)) => (request.value() / 2).max(LEAST_MEMORY).saturating_mul(1000),
+        ("cpu", request) => request.map_or(0, |request| request.milli_value() / 10).max(MIN_CPU),
+        (_, Some(request)) => (request.value() / 2).max(MIN_MEMORY).saturating_mul(1000),
         (_, None) => DEFAULT_MEMORY * 1000,
     }
 }

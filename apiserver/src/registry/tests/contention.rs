@@ -18,13 +18,13 @@ where
 /// Writes to one object that are overtaken take turns, so that each is made a few times and not once for every other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writes_to_one_object_are_no_work_of_their_square() {
-    const MOST_AT_ONCE: usize = 128;
+    const MAX_AT_ONCE: usize = 128;
     let server = Arc::new(Server::start().await);
     let config_map =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"n": "0"}});
     server.create("v1", "configmaps", &config_map).await.expect("created");
     let edits = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let codes = at_once(MOST_AT_ONCE, |_| {
+    let codes = at_once(MAX_AT_ONCE, |_| {
         let (server, edits) = (server.clone(), edits.clone());
         async move {
             let target = server.target("v1", "configmaps", "c");
@@ -56,7 +56,7 @@ async fn many_writes_to_one_object_are_no_work_of_their_square() {
     .await;
     assert!(codes.iter().all(Result::is_ok), "{codes:?}");
     let stored = parse(&server.stored("v1", "configmaps", "c").expect("there")).expect("readable");
-    assert_eq!(stored["data"]["n"], MOST_AT_ONCE.to_string(), "none was lost");
+    assert_eq!(stored["data"]["n"], MAX_AT_ONCE.to_string(), "none was lost");
     let edits = edits.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(edits <= 4 * MOST_AT_ONCE, "{edits} attempts for {MOST_AT_ONCE} writes");
+    assert!(edits <= 4 * MAX_AT_ONCE, "{edits} attempts for {MAX_AT_ONCE} writes");
 }

@@ -28,13 +28,13 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(3
 /// A watch that ends sooner is a short one, as client-go has it. After so many in a row there is a pause, whatever came of them: the server may
 /// be somebody else's.
 const SHORT: Duration = Duration::from_secs(1);
-const MOST_SHORT: usize = 10;
+const MAX_SHORT: usize = 10;
 /// The code of what history does not have any more.
 const EXPIRED: u16 = 410;
 /// The longest event that is read, in bytes: far more than a server stores of one object.
-const LONGEST_EVENT: usize = 64 << 20;
+const MAX_EVENT_LENGTH: usize = 64 << 20;
 /// The bytes that are read of an error.
-const LONGEST_ERROR: usize = 64 << 10;
+const MAX_ERROR_LENGTH: usize = 64 << 10;
 /// The annotation of the bookmark after which all is known that was there at first (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -89,7 +89,7 @@ pub async fn follow<K>(
         match ended {
             Ok(Ended::Handled) => return,
             // The server ends every watch after a while, and those of a definition that changes.
-            Ok(Ended::Closed) if short <= MOST_SHORT => continue,
+            Ok(Ended::Closed) if short <= MAX_SHORT => continue,
             Ok(Ended::Closed) => {}
             Err(error) => {
                 if matches!(&error, Error::Api(status) if status.code == EXPIRED) {
@@ -242,7 +242,7 @@ impl WatchRequest<'_> {
                 }
                 rest = &rest[end + 1..];
             }
-            if begun.len() + rest.len() > LONGEST_EVENT {
+            if begun.len() + rest.len() > MAX_EVENT_LENGTH {
                 return Err(Error::ReadEvents(std::io::Error::other("an event of a watch is too long")));
             }
             begun.extend_from_slice(rest);
@@ -268,7 +268,7 @@ impl WatchRequest<'_> {
         if !status.is_client_error() && !status.is_server_error() {
             return Ok(response.into_body());
         }
-        let body = Limited::new(response.into_body(), LONGEST_ERROR).collect().await;
+        let body = Limited::new(response.into_body(), MAX_ERROR_LENGTH).collect().await;
         let text = body.map(|body| body.to_bytes()).unwrap_or_default();
         let known = serde_json::from_slice::<Status>(&text).unwrap_or_else(|_| {
             Status::failure(&String::from_utf8_lossy(&text), "Unreadable").with_code(status.as_u16())
@@ -420,13 +420,13 @@ mod tests {
             (0..count).map(|index| (200, vec![line("MODIFIED", "a", 9 + index as u64)])).collect::<Answers>()
         };
         let began = Instant::now();
-        let (queries, events) = followed(Some(8), quiet(MOST_SHORT)).await;
+        let (queries, events) = followed(Some(8), quiet(MAX_SHORT)).await;
         assert_eq!(events, [""; 0]);
         assert!(queries.iter().all(|query| query.contains("resourceVersion=8")), "{queries:?}");
-        let (_, events) = followed(Some(8), busy(MOST_SHORT)).await;
-        assert_eq!(events, ["applied a"; MOST_SHORT]);
+        let (_, events) = followed(Some(8), busy(MAX_SHORT)).await;
+        assert_eq!(events, ["applied a"; MAX_SHORT]);
         assert_eq!(began.elapsed(), Duration::ZERO);
-        for answers in [quiet(MOST_SHORT + 1), busy(MOST_SHORT + 1)] {
+        for answers in [quiet(MAX_SHORT + 1), busy(MAX_SHORT + 1)] {
             let began = Instant::now();
             followed(Some(8), answers).await;
             assert!(began.elapsed() >= PAUSES[0]);
@@ -436,7 +436,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_event_is_bounded() {
         let chunk = "x".repeat(1 << 20);
-        let (_, events) = followed(Some(1), vec![(200, vec![chunk; (LONGEST_EVENT >> 20) + 1])]).await;
+        let (_, events) = followed(Some(1), vec![(200, vec![chunk; (MAX_EVENT_LENGTH >> 20) + 1])]).await;
         assert!(events[0].contains("too long"), "{events:?}");
     }
 }

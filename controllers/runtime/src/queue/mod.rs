@@ -37,10 +37,10 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 /// client-go's default: how long the first retry waits. Each further one waits twice as long.
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// client-go's default: how long a retry waits at most.
-pub const LONGEST_RETRY: Duration = Duration::from_secs(1000);
+pub const MAX_RETRY: Duration = Duration::from_secs(1000);
 /// The number of retries in a row that have the timer [`RETRY`], and their longest delay.
 const FIRST_RETRIES: u32 = 5;
-const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// A queue of keys; clones share it.
 pub struct Queue<K>(Arc<Inner<K>>);
@@ -201,7 +201,7 @@ impl<K: Key> Queue<K> {
         self.0.metrics.retries.inc();
         let delay = self.0.first_retry.saturating_mul(1 << (failures - 1).min(20));
         let delay = delay.min(self.0.longest_retry);
-        let is_first = failures <= FIRST_RETRIES && delay <= LONGEST_FIRST_RETRY;
+        let is_first = failures <= FIRST_RETRIES && delay <= MAX_FIRST_RETRY;
         let timer = if is_first { &RETRY } else { &RETRY_BACKOFF };
         self.add_after(key, timer.after(delay));
     }

@@ -16,7 +16,7 @@ use super::pod::{closed_gates, full_name, grace_period, waits_for_removal};
 
 /// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
+const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 /// ... and no longer at all after it ran so long.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 /// The time for which the failure of a pull is shown, before the wait for the next attempt is.
@@ -571,7 +571,7 @@ pub fn missing_image(image: &str) -> String {
 }
 
 fn back_off(length: Duration, doublings: u32) -> Duration {
-    length.saturating_mul(1 << doublings).min(LONGEST_BACK_OFF)
+    length.saturating_mul(1 << doublings).min(MAX_BACK_OFF)
 }
 
 fn after(time: Timestamp, delay: Duration) -> Timestamp {

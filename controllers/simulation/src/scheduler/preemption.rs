@@ -20,7 +20,7 @@ use super::pod_info::priority;
 /// The reason of the condition DisruptionTarget of victims.
 pub const REASON: &str = "PreemptionByScheduler";
 /// The smallest number of nodes on which preemption is tried, and their smallest share in percent.
-const LEAST_CANDIDATES: usize = 100;
+const MIN_CANDIDATES: usize = 100;
 const CANDIDATES_PERCENT: usize = 10;
 
 /// A node and the pods that have to go from it.
@@ -55,7 +55,7 @@ pub fn preempt(
     budgets: &[Arc<PodDisruptionBudget>],
     fits: impl Fn(&[NodeInfo], usize) -> bool,
 ) -> Option<Preemption> {
-    let most = (nodes.len() * CANDIDATES_PERCENT / 100).max(LEAST_CANDIDATES);
+    let most = (nodes.len() * CANDIDATES_PERCENT / 100).max(MIN_CANDIDATES);
     let mut found = Vec::new();
     for index in resolvable {
         if found.len() == most {

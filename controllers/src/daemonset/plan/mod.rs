@@ -14,7 +14,7 @@ use super::observed::Observed;
 use super::pods::{by_node, has_hash, sort};
 use super::rollout;
 
-/// The most pods that are created, and deleted, in one reconciliation.
+/// The maximum number of pods that are created, and deleted, in one reconciliation.
 pub const BURST: usize = 250;
 
 /// A pod that ended.

@@ -21,7 +21,7 @@ use super::retention::{self, OwnerUpdate};
 use super::{identity, rollout, status};
 use crate::workload::pacing;
 
-/// The most pods that one plan creates. The next ones follow once these are observed.
+/// The maximum number of pods that one plan creates. The next ones follow once these are observed.
 const MAX_CREATIONS: usize = 1000;
 
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::confined_fs::{Name, Root, blocking};
 
 /// The largest size of an entry, in bytes; real ones are smaller.
-const LONGEST_ENTRY: u64 = 64 * 1024;
+const MAX_ENTRY_LENGTH: u64 = 64 * 1024;
 
 /// The journal of a provisioner. Each key of claims is reconciled by one worker at a time, so the
 /// entries of one claim are not changed concurrently.
@@ -121,7 +121,7 @@ fn name(volume: &str) -> io::Result<Name> {
 /// its directory was not created. One whose name differs from its volume was not written here.
 fn read(root: &Root) -> Vec<JournalEntry> {
     let Ok(entries) = root.entries() else { return Vec::new() };
-    let read = |entry: &Name| serde_json::from_slice(&root.read(entry, LONGEST_ENTRY).ok()??).ok();
+    let read = |entry: &Name| serde_json::from_slice(&root.read(entry, MAX_ENTRY_LENGTH).ok()??).ok();
     let named = entries.into_iter().filter_map(|entry| Some((read(&entry)?, entry)));
     let written = named
         .filter(|(begun, entry): &(JournalEntry, Name)| name(&begun.volume).is_ok_and(|name| name == *entry));

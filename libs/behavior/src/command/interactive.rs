@@ -5,7 +5,7 @@ const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
 /// The arguments that change nothing.
 const IDLE_ARGUMENTS: [&str; 4] = ["-i", "-l", "-il", "-"];
 /// The longest script that is looked at, in bytes.
-const LONGEST_SCRIPT: usize = 1 << 10;
+const MAX_SCRIPT_LENGTH: usize = 1 << 10;
 
 /// The images that start a shell without arguments, of any registry and version.
 const SHELL_IMAGES: [&str; 10] = [
@@ -35,7 +35,7 @@ pub fn is_interactive_shell(command: &[String]) -> bool {
         return false;
     };
     match arguments {
-        [option, script] if option == "-c" => script.len() <= LONGEST_SCRIPT && ends_in_shell(script),
+        [option, script] if option == "-c" => script.len() <= MAX_SCRIPT_LENGTH && ends_in_shell(script),
         arguments => arguments.iter().all(|argument| IDLE_ARGUMENTS.contains(&argument.as_str())),
     }
 }

@@ -20,19 +20,19 @@ use shell::{Shell, Stop, Text};
 pub use interactive::{is_interactive_shell, starts_shell};
 
 /// The longest script that is read, in bytes.
-pub(crate) const LONGEST_SCRIPT: usize = 64 << 10;
+pub(crate) const MAX_SCRIPT_LENGTH: usize = 64 << 10;
 
-/// The most bytes of arguments and of copied environments that a command comes to.
-const MOST_BYTES: usize = 256 << 10;
+/// The maximum number of bytes of arguments and of copied environments that a command comes to.
+const MAX_BYTES: usize = 256 << 10;
 
 /// The iterations of a loop that are followed: the log of one that never ends has no more.
-const MOST_ITERATIONS: usize = 1000;
+const MAX_ITERATIONS: usize = 1000;
 
 /// The characters of a command that is named in a log.
-const LONGEST_NAMED: usize = 60;
+const MAX_NAMED_LENGTH: usize = 60;
 
 /// The commands that may be within each other, as in `sh -c "sh -c ..."`.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The time that an unclear command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Unsimulated {
 impl Unsimulated {
     fn of(at: Duration, command: &str) -> Unsimulated {
         let line = command.lines().next().unwrap_or_default();
-        let mut command: String = line.chars().filter(|c| !c.is_control()).take(LONGEST_NAMED).collect();
+        let mut command: String = line.chars().filter(|c| !c.is_control()).take(MAX_NAMED_LENGTH).collect();
         if command.len() < line.len() {
             command.push_str("...");
         }

@@ -7,8 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::programs::{self, Sleep};
 use super::syntax::{Loop, Piece, SimpleCommand, Step, Then, Word, is_name, parse};
-use super::{DEEPEST, LONGEST_SCRIPT, MOST_BYTES, MOST_ITERATIONS, Unclear, Unsimulated};
-use crate::environment::{Environment, LONGEST_EXPANSION, Variable};
+use super::{MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, MAX_SCRIPT_LENGTH, Unclear, Unsimulated};
+use crate::environment::{Environment, MAX_EXPANSION_LENGTH, Variable};
 
 /// The reason that a script ends before its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Shell {
             started,
             now: Duration::ZERO,
             output: Vec::new(),
-            budget: MOST_BYTES,
+            budget: MAX_BYTES,
             is_clear: true,
             unsimulated: None,
             background: Vec::new(),
@@ -179,7 +179,7 @@ impl Shell {
             Some(("" | "/bin" | "/usr/bin" | "/usr/local/bin" | "/sbin", name)) => name,
             Some(_) => return self.unclear(),
         };
-        if depth >= DEEPEST {
+        if depth >= MAX_DEPTH {
             return self.unclear();
         }
         match name {
@@ -271,7 +271,7 @@ impl Shell {
     }
 
     fn script(&mut self, script: &str, depth: usize) -> Outcome {
-        if script.len() > LONGEST_SCRIPT {
+        if script.len() > MAX_SCRIPT_LENGTH {
             return self.unclear();
         }
         self.steps(&parse(script), 0, depth)
@@ -344,7 +344,7 @@ impl Shell {
     /// many iterations is endless.
     fn repeat(&mut self, looped: &Loop, mut code: u8, depth: usize) -> Outcome {
         let mut last = 0;
-        for _ in 0..MOST_ITERATIONS {
+        for _ in 0..MAX_ITERATIONS {
             let was_clear = std::mem::replace(&mut self.is_clear, true);
             let condition = self.command(&looped.condition, code, depth);
             let is_clear = self.is_clear;
@@ -531,7 +531,7 @@ impl Shell {
             };
             self.spend(PIECE + value.len())?;
             length += value.len();
-            if length > LONGEST_EXPANSION {
+            if length > MAX_EXPANSION_LENGTH {
                 return Ok(None);
             }
             if !is_split {

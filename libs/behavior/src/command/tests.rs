@@ -243,17 +243,17 @@ fn work_is_bounded() {
         unclear,
         start(),
     );
-    assert_eq!((looped.output.len(), looped.end), (MOST_ITERATIONS, None), "the log of a loop ends");
+    assert_eq!((looped.output.len(), looped.end), (MAX_ITERATIONS, None), "the log of a loop ends");
     let fast = script("while true; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa$X; done");
     assert!(fast.ends_with("never"), "a loop that is too long to be followed is endless");
     assert_eq!(script("echo $X$X"), "1000:0?", "an expansion is bounded");
-    assert!(script(&"echo $X;".repeat(1000)).len() < 2 * MOST_BYTES, "all of them together are");
+    assert!(script(&"echo $X;".repeat(1000)).len() < 2 * MAX_BYTES, "all of them together are");
     assert!(script(&"A=$X;".repeat(1000)).ends_with("1000:0?"));
     assert!(script(&"sh -c true;".repeat(5000)).ends_with("1000:0?"), "copies of the environment");
     assert!(script(&"A=b true;".repeat(5000)).ends_with("1000:0?"));
-    assert_eq!(script(&format!("exit 1 {}", " ".repeat(LONGEST_SCRIPT))), "1000:0?", "a long script");
+    assert_eq!(script(&format!("exit 1 {}", " ".repeat(MAX_SCRIPT_LENGTH))), "1000:0?", "a long script");
     let nested: Vec<&str> = std::iter::repeat_n("busybox", 100_000).chain(["true"]).collect();
     assert_eq!(shown(&nested, &[], unclear), "1000:0?", "commands within commands");
-    let many = "a=\"b\";".repeat(LONGEST_SCRIPT / 6);
+    let many = "a=\"b\";".repeat(MAX_SCRIPT_LENGTH / 6);
     assert_eq!(script(&many), "1000:0?", "commands");
 }

@@ -175,7 +175,7 @@ fn an_inert_container_runs_until_it_is_stopped() {
 
 #[test]
 fn logs() {
-    let simulated = "container c is simulated: it does nothing, and has nothing to say\n";
+    let simulated = "container c is simulated: it runs no program, and has no output\n";
     for (annotations, profile, command, want) in [
         (&[][..], Profile::Realistic, &["echo", "hi"][..], "hi\n"),
         (&[], Profile::Realistic, &["true"], ""),

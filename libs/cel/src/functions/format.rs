@@ -13,7 +13,7 @@ use crate::value::Value;
 
 /// The digits after the point, where a clause does not say how many.
 const PRECISION: usize = 6;
-/// The most digits that a clause may ask for.
+/// The maximum number of digits that a clause may ask for.
 const MAX_PRECISION: usize = 1000;
 
 /// A part of a pattern.

@@ -15,7 +15,7 @@ use crate::cli::DiffFlags;
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The characters of a value that are printed.
-const LONGEST_VALUE: usize = 80;
+const MAX_VALUE_LENGTH: usize = 80;
 
 /// Prints what differs.
 ///
@@ -80,7 +80,7 @@ pub(super) fn field_line(FieldDiff { path, from, to }: &FieldDiff) -> String {
 fn shown(value: Option<&Value>) -> String {
     let Some(value) = value else { return "(none)".to_owned() };
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST_VALUE) {
+    match text.char_indices().nth(MAX_VALUE_LENGTH) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
     }
@@ -109,7 +109,7 @@ mod tests {
         let mut node = object(ObjectChange::Removed, Vec::new());
         (node.resource, node.namespace) = ("nodes".to_owned(), String::new());
         let diff = Diff { objects: vec![object(ObjectChange::Changed, fields), node], is_truncated: true };
-        let long = format!("\"{}...", "x".repeat(LONGEST_VALUE - 1));
+        let long = format!("\"{}...", "x".repeat(MAX_VALUE_LENGTH - 1));
         let want = format!(
             "deployments.apps shop/web changed\n  .spec.replicas: 3 -> 5\n  .spec.paused: (none) -> {long}\nnodes web removed\n... and more\n"
         );

@@ -35,7 +35,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a browser has to send a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The connections at a time.
-const MOST_CONNECTIONS: usize = 100;
+const MAX_CONNECTIONS: usize = 100;
 /// The headers of a request that are passed on.
 const REQUEST_HEADERS: [HeaderName; 2] = [header::ACCEPT, header::IF_NONE_MATCH];
 /// The headers of a response that are not passed on: those of its connection.
@@ -90,7 +90,7 @@ async fn check(client: &Client, url: &str) -> Result<()> {
 }
 
 async fn accept(listener: TcpListener, page: Arc<Page>) {
-    let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let Ok(permit) = permits.clone().acquire_owned().await else { return };

@@ -201,7 +201,10 @@ async fn start_phases(
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
     let advertisement = match options.open {
-        None => registry::first_objects(&registry, options, &preparation, &access, origin.is_some()).await?,
+        None => {
+            registry::store_initial_objects(&registry, options, &preparation, &access, origin.is_some())
+                .await?
+        }
         Some(_) => None,
     };
     let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);

@@ -62,7 +62,7 @@ pub fn assemble(
 ///
 /// # Errors
 /// The store rejects them.
-pub async fn first_objects(
+pub async fn store_initial_objects(
     registry: &Arc<Registry>,
     options: &Options,
     preparation: &Preparation,
@@ -71,7 +71,7 @@ pub async fn first_objects(
 ) -> Result<Option<Advertisement>, Error> {
     match is_fork {
         false => bootstrap(registry, options, preparation).await?,
-        true => move_to(registry, preparation.listener.address().port()).await?,
+        true => point_service_at_fork(registry, preparation.listener.address().port()).await?,
     }
     publish_authorities(registry, access).await?;
     advertise(registry, options, preparation).await
@@ -94,7 +94,7 @@ async fn bootstrap(registry: &Registry, options: &Options, preparation: &Prepara
 ///
 /// # Errors
 /// The store rejects them.
-async fn move_to(registry: &Registry, port: u16) -> Result<(), Error> {
+async fn point_service_at_fork(registry: &Registry, port: u16) -> Result<(), Error> {
     start::move_service(registry, port).await.map_err(|e| Error::Bootstrap(e.to_string()))
 }
 

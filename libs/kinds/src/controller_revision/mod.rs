@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 /// A name has 253 bytes; this leaves enough for the hash.
-const LONGEST_PREFIX: usize = 223;
+const MAX_PREFIX_LENGTH: usize = 223;
 
 /// Returns the content of a revision: a strategic merge patch that restores the template.
 pub fn data(template: &PodTemplateSpec) -> Value {
@@ -69,7 +69,7 @@ fn go_json(value: &Value) -> String {
 }
 
 fn name(owner: &str, hash: &str) -> String {
-    format!("{}-{hash}", owner.get(..LONGEST_PREFIX).unwrap_or(owner))
+    format!("{}-{hash}", owner.get(..MAX_PREFIX_LENGTH).unwrap_or(owner))
 }
 
 /// Returns the name of a revision, which is derived from its content.

@@ -6,9 +6,9 @@
 /// The scale of the smallest quantity, `1n`.
 const NANO: i32 = -9;
 /// So many digits always fit into 64 bits.
-const MOST_DIGITS: i32 = 18;
+const MAX_DIGITS: i32 = 18;
 /// The largest quantity with a binary suffix.
-const MOST_BINARY: u128 = i64::MAX as u128;
+const MAX_BINARY: u128 = i64::MAX as u128;
 
 /// Dumps a quantity, which is valid and has a canonical text: no fraction.
 pub(super) fn dump(text: &str) -> String {
@@ -33,7 +33,7 @@ pub(super) fn dump(text: &str) -> String {
             let product = if is_negative { -product } else { product };
             return dump_small(product, 0, if is_canonical { text } else { "" }, format);
         }
-    } else if let Some(number) = number.filter(|_| length <= MOST_DIGITS && exponent >= NANO) {
+    } else if let Some(number) = number.filter(|_| length <= MAX_DIGITS && exponent >= NANO) {
         let is_canonical = exponent % 3 == 0 && !digits.ends_with("000");
         let number = if is_negative { -number } else { number };
         return dump_small(number, exponent, if is_canonical { text } else { "" }, format);
@@ -42,11 +42,11 @@ pub(super) fn dump(text: &str) -> String {
     let number = digits.parse::<u128>().ok();
     let (amount, scale) = match number.zip(u128::from(base).checked_pow(power)) {
         Some((number, factor)) if base == 2 => match number.checked_mul(factor) {
-            Some(product) if product <= MOST_BINARY => (product * 1_000_000_000, 9),
-            _ => (MOST_BINARY, 0),
+            Some(product) if product <= MAX_BINARY => (product * 1_000_000_000, 9),
+            _ => (MAX_BINARY, 0),
         },
         Some((number, factor)) => (number.saturating_mul(factor), 9),
-        None => (MOST_BINARY, 0),
+        None => (MAX_BINARY, 0),
     };
     dump_large(is_negative, amount, scale, format)
 }

@@ -295,7 +295,7 @@ async fn a_client_cannot_send_messages_of_any_size() {
     let (io, served) = serve_cat("v5.channel.k8s.io", ALL, 0);
     let mut socket = WebSocketClient::new(io).await;
     assert!(socket.next().await.is_some(), "the greeting");
-    let large = vec![0; channels::LARGEST_MESSAGE + 1];
+    let large = vec![0; channels::MAX_MESSAGE_LENGTH + 1];
     socket.try_send(Message::binary(large)).await;
     assert!(socket.rest().await.is_empty());
     ended(served).await;

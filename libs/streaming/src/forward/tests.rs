@@ -187,7 +187,7 @@ async fn a_client_cannot_open_any_number_of_streams() {
 async fn halves_of_connections_are_bounded() {
     let (io, served) = serve_echo("portforward.k8s.io", &[]);
     let mut client = SpdyClient::new(io);
-    let (mut refused, more) = (0, u32::try_from(MOST_PENDING).expect("a small number") + 100);
+    let (mut refused, more) = (0, u32::try_from(MAX_PENDING).expect("a small number") + 100);
     for number in 0..more {
         let id = number.to_string();
         client.open(number * 2 + 1, &[("streamtype", "error"), ("port", "80"), ("requestid", &id)]).await;

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use super::frame::{self, FLAG_FIN, Header, Kind, Malformed};
 use super::headers::{Decoder, Encoder};
-use crate::session::{self, Driver, Incoming, LONGEST_CHUNK, Outgoing, Session, unless_stalled};
+use crate::session::{self, Driver, Incoming, MAX_CHUNK_LENGTH, Outgoing, Session, unless_stalled};
 
 /// The streams that a client may have open.
-const MOST_STREAMS: usize = 2048;
+const MAX_STREAMS: usize = 2048;
 /// The longest control frame, in bytes.
-const LONGEST_CONTROL_FRAME: usize = 64 << 10;
+const MAX_CONTROL_FRAME_LENGTH: usize = 64 << 10;
 
 /// Serves the streams of a connection until the handler has returned or the client closes.
 pub(crate) async fn serve<IO, H>(io: IO, handle: impl FnOnce(Session) -> H)
@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 self.data(stream, header).await?;
                 continue;
             }
-            if header.length > LONGEST_CONTROL_FRAME {
+            if header.length > MAX_CONTROL_FRAME_LENGTH {
                 return Err(Malformed("a control frame that is too long").into());
             }
             let mut payload = vec![0; header.length];
@@ -93,7 +93,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     async fn data(&mut self, stream: u32, header: Header) -> Result<(), Error> {
         let mut left = header.length;
         while left > 0 {
-            let mut chunk = BytesMut::zeroed(left.min(LONGEST_CHUNK));
+            let mut chunk = BytesMut::zeroed(left.min(MAX_CHUNK_LENGTH));
             self.io.read_exact(&mut chunk).await?;
             left -= chunk.len();
             if let Some(stream) = self.streams.get(&stream) {
@@ -146,7 +146,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         self.last = stream;
         // Streams that ended in both directions are not known to have; the handler has dropped what it reads from them.
         self.streams.retain(|_, chunks| !chunks.is_closed());
-        if self.streams.len() >= MOST_STREAMS {
+        if self.streams.len() >= MAX_STREAMS {
             self.driver.send(Outgoing::Refuse(stream)).await;
             return Ok(());
         }

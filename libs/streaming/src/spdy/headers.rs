@@ -10,9 +10,9 @@ use super::frame::Malformed;
 static DICTIONARY: &[u8] = include_bytes!("dictionary.bin");
 
 /// The longest block that is read, in bytes before compression.
-const LONGEST_BLOCK: usize = 64 << 10;
-/// The most headers of a block.
-const MOST_HEADERS: usize = 64;
+const MAX_BLOCK_LENGTH: usize = 64 << 10;
+/// The maximum number of headers of a block.
+const MAX_HEADERS: usize = 64;
 
 /// Names in lower case, and values.
 pub type Headers = Vec<(String, String)>;
@@ -52,7 +52,7 @@ impl Decoder {
                 return Ok(text);
             }
             if is_full {
-                if text.len() >= LONGEST_BLOCK {
+                if text.len() >= MAX_BLOCK_LENGTH {
                     return Err(Malformed("headers that are too long"));
                 }
                 text.reserve(text.len());
@@ -107,7 +107,7 @@ fn parse(mut text: &[u8]) -> Result<Headers, Malformed> {
         usize::try_from(u32::from_be_bytes(*number)).map_err(|_| CUT)
     };
     let count = number(&mut text)?;
-    if count > MOST_HEADERS {
+    if count > MAX_HEADERS {
         return Err(Malformed("too many headers"));
     }
     let mut part = || -> Result<String, Malformed> {
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn what_is_no_block_is_refused() {
         let block = |entries: &[(&str, &str)]| Encoder::new().unwrap().encode(&headers(entries)).unwrap();
-        let bomb = "x".repeat(LONGEST_BLOCK * 4);
-        let many: Vec<(&str, &str)> = vec![("a", "b"); MOST_HEADERS + 1];
+        let bomb = "x".repeat(MAX_BLOCK_LENGTH * 4);
+        let many: Vec<(&str, &str)> = vec![("a", "b"); MAX_HEADERS + 1];
         let good = block(&[("streamtype", "error")]);
         for (case, bytes) in [
             ("plain text", b"streamtype: error".to_vec()),

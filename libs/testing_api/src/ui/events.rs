@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::why::StoredObjects;
 
-/// The most Events of an answer: the newest ones.
-const MOST_EVENTS: usize = 500;
+/// The maximum number of Events of an answer: the newest ones.
+const MAX_EVENTS: usize = 500;
 /// The characters of a message that are kept.
-const LONGEST_MESSAGE: usize = 1000;
+const MAX_MESSAGE_LENGTH: usize = 1000;
 
 /// The Events of a moment.
 #[derive(Debug, Serialize)]
@@ -43,7 +43,7 @@ struct Event {
 pub fn read(objects: &StoredObjects, uid: Option<&str>) -> Events {
     let is_meant = |event: &Value| uid.is_none_or(|uid| event["involvedObject"]["uid"] == uid);
     let mut found = objects.newest_first("events").filter(is_meant);
-    let events = found.by_ref().take(MOST_EVENTS).map(|found| event(&found)).collect();
+    let events = found.by_ref().take(MAX_EVENTS).map(|found| event(&found)).collect();
     let is_truncated = found.next().is_some() || objects.is_truncated();
     Events { events, is_truncated }
 }
@@ -65,7 +65,7 @@ fn event(event: &Value) -> Event {
         time,
         event_type: text(&event["type"]),
         reason: text(&event["reason"]),
-        message: text(&event["message"]).chars().take(LONGEST_MESSAGE).collect(),
+        message: text(&event["message"]).chars().take(MAX_MESSAGE_LENGTH).collect(),
         count,
         source,
         kind: text(&involved["kind"]),

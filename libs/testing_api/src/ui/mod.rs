@@ -38,7 +38,7 @@ use crate::log::LogRequest;
 use crate::why::{ObjectName, StoredObjects};
 use crate::{Testing, guard, json as json_response, read};
 
-pub use stream::MOST_STREAMS;
+pub use stream::MAX_STREAMS;
 
 impl Testing {
     /// Returns the live page of the control plane.

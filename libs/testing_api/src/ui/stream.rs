@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::{Testing, history, line, read, stream as stream_response};
 
 /// The streams at a time.
-pub const MOST_STREAMS: usize = 16;
+pub const MAX_STREAMS: usize = 16;
 /// The time in which changes are collected.
 const COALESCING: Duration = Duration::from_millis(50);
 /// The part of the time in which a stream may compute pictures: one in so many.
@@ -47,7 +47,7 @@ impl Testing {
     pub(super) async fn picture_stream(&self, since: Option<Revision>) -> Result<Response<Body>> {
         let permit = self.0.picture_streams.clone().try_acquire_owned();
         let permit = permit.map_err(|_| {
-            Error::plain(429, "TooManyRequests", format!("{MOST_STREAMS} pages follow the picture already"))
+            Error::plain(429, "TooManyRequests", format!("{MAX_STREAMS} pages follow the picture already"))
         })?;
         let picture = self.picture(since).await?;
         let revision = number(&picture)?;

@@ -132,14 +132,14 @@ async fn a_read_that_stops_early_is_remembered() {
 #[tokio::test]
 async fn a_list_of_too_many_objects_is_remembered() {
     let page = Page::new();
-    for i in 0..crate::why::MOST_LISTED {
+    for i in 0..crate::why::MAX_LISTED {
         page.write("configmaps", &format!("c{i}"), json!({})).await;
     }
     let objects = page.objects();
-    assert!(objects.list("configmaps", None).len() == crate::why::MOST_LISTED && !objects.is_truncated());
+    assert!(objects.list("configmaps", None).len() == crate::why::MAX_LISTED && !objects.is_truncated());
     page.write("configmaps", "one-more", json!({})).await;
     let objects = page.objects();
-    assert!(objects.list("configmaps", None).len() == crate::why::MOST_LISTED && objects.is_truncated());
+    assert!(objects.list("configmaps", None).len() == crate::why::MAX_LISTED && objects.is_truncated());
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::codec::json::write_untyped;
 const BEST_WIDTH: usize = 80;
 
 /// Longer keys are written after a question mark.
-const LONGEST_SIMPLE_KEY: usize = 128;
+const MAX_SIMPLE_KEY_LENGTH: usize = 128;
 
 /// Writes a value as a YAML document.
 pub fn from_json(value: &Value) -> Vec<u8> {
@@ -73,7 +73,7 @@ impl Writer {
         sorted.sort_by(|(a, _), (b, _)| natural(a, b));
         for (name, value) in sorted {
             self.pad(indent);
-            let simple = name.len() <= LONGEST_SIMPLE_KEY && !name.contains('\n');
+            let simple = name.len() <= MAX_SIMPLE_KEY_LENGTH && !name.contains('\n');
             if simple {
                 self.text(name, indent, true);
                 self.put(':');

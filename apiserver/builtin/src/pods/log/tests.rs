@@ -21,7 +21,7 @@ fn logs_are_those_of_containers_that_have_started() {
         json!({"waiting": {"reason": "CrashLoopBackOff"}}),
         json!({"terminated": {"startedAt": "2026-01-01T00:00:10Z"}}),
     );
-    let line = "container c is simulated: it does nothing, and has nothing to say\n";
+    let line = "container c is simulated: it runs no program, and has no output\n";
     let parse_error = r#"parsing time "x" as RFC 3339 failed"#;
     for (case, pod, query, want) in [
         ("running", &running, "", line.to_owned()),

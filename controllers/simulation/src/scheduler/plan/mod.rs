@@ -48,10 +48,10 @@ pub struct Snapshot {
 /// Source: kube-scheduler's `numFeasibleNodesToFind` with the default of
 /// `percentageOfNodesToScore`.
 fn feasible_nodes_to_find(count: usize) -> usize {
-    const LEAST: usize = 100;
-    const LEAST_PERCENT: usize = 5;
-    let percent = 50_usize.saturating_sub(count / 125).max(LEAST_PERCENT);
-    (count * percent / 100).max(LEAST)
+    const MIN_NODES: usize = 100;
+    const MIN_PERCENT: usize = 5;
+    let percent = 50_usize.saturating_sub(count / 125).max(MIN_PERCENT);
+    (count * percent / 100).max(MIN_NODES)
 }
 
 impl Snapshot {

@@ -224,9 +224,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::answer::Content;
     use crate::registry::read::Page;
     use crate::registry::{ObjectIndex, Payload};
+    use crate::representation::Content;
     use crate::request::Accept;
     use crate::request::negotiate::Offered;
     use crate::request::options::Query;
