@@ -105,6 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_controller_can_be_selected() {
+        let controllers = coracle_controllers::CONTROLLERS.iter().map(|known| known.name);
+        let simulated = coracle_simulation::CONTROLLERS.iter().map(|known| known.name);
+        for name in controllers.chain(simulated) {
+            assert_eq!(check_selection(&[name.to_owned()]), Ok(()), "{name} is not in NAMES");
+        }
+    }
+
+    #[test]
     fn controllers_are_selected_by_name_or_wildcard() {
         for (selection, name, want) in [
             ("*", "job-controller", true),

@@ -76,6 +76,10 @@ struct PluginDeclaration {
 type Attach = fn(&PluginContext, &mut AdmissionChain);
 
 impl PluginDeclaration {
+    const fn off_by_default(self) -> PluginDeclaration {
+        PluginDeclaration { is_default: false, ..self }
+    }
+
     const fn with_gate(self, gate: &'static str) -> PluginDeclaration {
         PluginDeclaration { gate: Some(gate), ..self }
     }
@@ -86,47 +90,42 @@ const fn on(name: &'static str, attach: Attach) -> PluginDeclaration {
     PluginDeclaration { name, is_default: true, gate: None, attach: Some(attach) }
 }
 
-/// Declares a plugin that is on by default, and not implemented.
+/// Declares a plugin that is on by default, and not implemented: it has no effect.
 const fn absent(name: &'static str) -> PluginDeclaration {
     PluginDeclaration { name, is_default: true, gate: None, attach: None }
 }
 
-/// Declares a plugin that is off by default, and not implemented.
-const fn off(name: &'static str) -> PluginDeclaration {
-    PluginDeclaration { name, is_default: false, gate: None, attach: None }
-}
-
 /// Every plugin that kube-apiserver knows, in the order of its chain.
 static PLUGINS: [PluginDeclaration; 41] = [
-    off("AlwaysAdmit"),
-    off("NamespaceAutoProvision"),
+    absent("AlwaysAdmit").off_by_default(),
+    absent("NamespaceAutoProvision").off_by_default(),
     on("NamespaceLifecycle", |_, chain| chain.add(NamespaceLifecycle)),
-    off("NamespaceExists"),
-    off("LimitPodHardAntiAffinityTopology"),
+    absent("NamespaceExists").off_by_default(),
+    absent("LimitPodHardAntiAffinityTopology").off_by_default(),
     on("LimitRanger", |_, chain| chain.add(limit_ranger::LimitRanger)),
     on("ServiceAccount", |context, chain| {
         chain.add_async(service_account::DefaultServiceAccountWait);
         chain.add(service_account::ServiceAccount { identities: context.identities.clone() });
     }),
-    off("NodeRestriction"),
+    absent("NodeRestriction").off_by_default(),
     on("TaintNodesByCondition", |_, chain| chain.add(taint_nodes_by_condition::TaintNodesByCondition)),
-    off("AlwaysPullImages"),
-    off("ImagePolicyWebhook"),
+    absent("AlwaysPullImages").off_by_default(),
+    absent("ImagePolicyWebhook").off_by_default(),
     on("PodSecurity", |_, chain| chain.add(pod_security::PodSecurity)),
-    off("PodNodeSelector"),
+    absent("PodNodeSelector").off_by_default(),
     on("Priority", |_, chain| chain.add(priority::Priority)),
     on("DefaultTolerationSeconds", |_, chain| {
         chain.add(default_toleration_seconds::DefaultTolerationSeconds)
     }),
-    off("PodTolerationRestriction"),
-    off("EventRateLimit"),
-    off("ExtendedResourceToleration"),
+    absent("PodTolerationRestriction").off_by_default(),
+    absent("EventRateLimit").off_by_default(),
+    absent("ExtendedResourceToleration").off_by_default(),
     on("DefaultStorageClass", |_, chain| chain.add(default_storage_class::DefaultStorageClass)),
     on("StorageObjectInUseProtection", |_, chain| {
         chain.add(storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
     absent("PodGroupProtection"),
-    off("OwnerReferencesPermissionEnforcement"),
+    absent("OwnerReferencesPermissionEnforcement").off_by_default(),
     on("PersistentVolumeClaimResize", |_, chain| {
         chain.add(persistent_volume_claim_resize::PersistentVolumeClaimResize)
     }),
@@ -140,7 +139,7 @@ static PLUGINS: [PluginDeclaration; 41] = [
     absent("ClusterTrustBundleAttest"),
     on("CertificateSubjectRestriction", |_, chain| chain.add(certificates::CertificateSubjectRestriction)),
     on("DefaultIngressClass", |_, chain| chain.add(default_ingress_class::DefaultIngressClass)),
-    off("DenyServiceExternalIPs"),
+    absent("DenyServiceExternalIPs").off_by_default(),
     on("PodTopologyLabels", |_, chain| chain.add(pod_topology_labels::PodTopologyLabels))
         .with_gate("PodTopologyLabelsAdmission"),
     absent("PodGroupWorkloadExists"),
@@ -161,7 +160,7 @@ static PLUGINS: [PluginDeclaration; 41] = [
             .add_async(ValidatingAdmissionWebhook::new(context.webhooks.clone(), context.authorizer.clone()));
     }),
     on("ResourceQuota", |_, chain| chain.reserve_quotas_by(ResourceQuota::default())),
-    off("AlwaysDeny"),
+    absent("AlwaysDeny").off_by_default(),
 ];
 
 /// Builds the chain of the enabled plugins. Two links have no name, so that no selection disables

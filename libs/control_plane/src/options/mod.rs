@@ -1,15 +1,6 @@
 //! The options of a control plane: the only declaration of each, and the code derived from it.
 //!
-//! To add an option:
-//! 1. declare it in [`Options`] or in one of the structs next to it, by the macro `options!`: type,
-//!    default, flag, form, usage,
-//! 2. use `options.FIELD` where the value is needed, such as in `start/`,
-//! 3. add a setter to `Builder` in `src/builder.rs`, with `option_doc!(FIELD)` as its
-//!    documentation,
-//! 4. if no [`Form`](form::Form) fits its text, add one to `form.rs`; if it is a number, add its
-//!    range to [`range`],
-//! 5. run `REGENERATE=1 cargo test -p coracle-cli`, which rewrites `docs/reference/flags.md` and
-//!    the expected help.
+//! CONTRIBUTING.md has the recipe for a new one.
 
 mod audit;
 mod declare;
