@@ -1,8 +1,9 @@
 //! The threads of forks.
 //!
-//! A fork is started and works on threads of its family, so that a client of the parent waits for none of it, and so that forks outlive the
-//! runtime of the test that made their template. They are few, however many forks there are: one processor is left to the parent, whose
-//! clients would otherwise wait until the kernel interrupts a fork.
+//! A fork is started and works on one of the threads of its family, so that a client of the parent waits for none of it, and so that
+//! forks outlive the runtime of the test that made their template. There are as many threads as processors, however many forks there are.
+//! One fork leaves the other processors to the parent, whose clients would otherwise wait until the kernel interrupts the fork; many forks
+//! use all of them.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -12,9 +13,17 @@ use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
-/// The threads of a family's forks, which begin with the first one and end when this is dropped.
+/// The threads of a family's forks, which start as forks need them and end when this is dropped.
 #[derive(Default)]
-pub struct Workers(Mutex<Option<Runtime>>);
+pub struct Workers(Mutex<Threads>);
+
+#[derive(Default)]
+struct Threads {
+    /// A runtime for each thread.
+    runtimes: Vec<Runtime>,
+    /// The number of works so far, which take the threads in turn.
+    works: usize,
+}
 
 impl Workers {
     /// Runs work on them until it is done, or until the returned future is dropped.
@@ -37,32 +46,36 @@ impl Workers {
         }
     }
 
+    /// Returns the next thread.
     fn handle(&self) -> io::Result<Handle> {
-        let mut runtime = self.0.lock();
-        if let Some(runtime) = &*runtime {
-            return Ok(runtime.handle().clone());
-        }
-        let threads = thread::available_parallelism().map_or(1, |processors| processors.get() - 1).max(1);
-        let begun = Builder::new_multi_thread()
-            .worker_threads(threads)
-            .thread_name("coracle-forks")
-            .enable_all()
-            .build()?;
-        Ok(runtime.insert(begun).handle().clone())
+        let mut threads = self.0.lock();
+        let index = threads.works % thread::available_parallelism().map_or(1, usize::from);
+        let handle = match threads.runtimes.get(index) {
+            Some(runtime) => runtime.handle().clone(),
+            None => {
+                let mut builder = Builder::new_multi_thread();
+                let runtime = builder.worker_threads(1).thread_name("coracle-forks").enable_all().build()?;
+                let handle = runtime.handle().clone();
+                threads.runtimes.push(runtime);
+                handle
+            }
+        };
+        threads.works += 1;
+        Ok(handle)
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
         // The last owner may run on one of these threads, and a thread cannot join itself.
-        if let Some(runtime) = self.0.get_mut().take() {
-            runtime.shutdown_background();
-        }
+        let Threads { runtimes, .. } = std::mem::take(self.0.get_mut());
+        runtimes.into_iter().for_each(Runtime::shutdown_background);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::Arc;
 
     use tokio::sync::oneshot;
@@ -86,6 +99,19 @@ mod tests {
         let (done, name) = tokio::join!(work, busy);
         done.unwrap();
         assert_eq!(name.as_deref(), Some("coracle-forks"));
+    }
+
+    #[tokio::test]
+    async fn works_take_the_threads_in_turn() {
+        let workers = Workers::default();
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mut ids = Vec::new();
+        for _ in 0..2 * processors {
+            ids.push(workers.run(async { thread::current().id() }).await.unwrap());
+        }
+        let (first, second) = ids.split_at(processors);
+        assert_eq!(first, second);
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), processors);
     }
 
     #[tokio::test]
