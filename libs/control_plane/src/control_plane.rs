@@ -36,7 +36,7 @@ pub struct ControlPlane {
     own_kubeconfig: Mutex<Option<TempDir>>,
     family: Arc<Family>,
     /// That of a fork.
-    _place: Option<Place>,
+    _place: Option<Arc<Place>>,
 }
 
 impl ControlPlane {
@@ -89,13 +89,15 @@ impl ControlPlane {
             let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
             let fork = fork.unwrap_or_default().to_owned();
             let (origin, own_family) = (origin.clone(), family.clone());
+            let place = Arc::new(place);
+            let kept = place.clone();
             let starting = async move {
                 let kinship = Kinship { family: own_family.clone(), origin: Some(&origin), name: &fork };
                 let running = start(options, origin.kinds, kinship).await?;
                 let (own_kubeconfig, family) = (Mutex::default(), own_family);
-                Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(place) })
+                Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(kept) })
             };
-            family.workers().run(starting).await.map_err(Error::Workers)?
+            place.worker.run(starting).await.map_err(Error::Workers)?
         })
     }
 

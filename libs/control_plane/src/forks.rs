@@ -22,7 +22,7 @@ use crate::error;
 use crate::options::ForkOptions;
 use crate::recording::Recording;
 use crate::start::{Origin, Phase};
-use crate::workers::Workers;
+use crate::workers::{Worker, Workers};
 
 /// The maximum number of Services of a fork that a client gives a URL.
 const MAX_URLS: usize = 1000;
@@ -66,8 +66,12 @@ struct Member {
     control_plane: ControlPlane,
 }
 
-/// A place among the forks of a family, as long as a fork exists.
-pub type Place = OwnedSemaphorePermit;
+/// A place among the forks of a family and on one of its threads, as long as a fork exists.
+pub struct Place {
+    /// The thread of the fork.
+    pub worker: Worker,
+    _permit: OwnedSemaphorePermit,
+}
 
 impl Family {
     /// Creates a family of one control plane, with at most `most` forks.
@@ -82,11 +86,6 @@ impl Family {
         })
     }
 
-    /// Returns the threads of the forks.
-    pub fn workers(&self) -> &Workers {
-        &self.workers
-    }
-
     /// Registers a recording that is finished when the family ends.
     pub fn record(&self, recording: Recording) {
         // One member begins it.
@@ -96,9 +95,12 @@ impl Family {
     /// Takes a place for another fork.
     ///
     /// # Errors
-    /// There are as many forks as there may be.
+    /// There are as many forks as there may be, or no thread can be started.
     pub fn place(&self) -> Result<Place, error::Error> {
-        self.places.clone().try_acquire_owned().map_err(|_| error::Error::Forks(self.most))
+        let permit = self.places.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| error::Error::Forks(self.most))?;
+        let worker = self.workers.take().map_err(error::Error::Workers)?;
+        Ok(Place { worker, _permit: permit })
     }
 
     /// Finds the fork that a path leads to below the address of the original control plane.

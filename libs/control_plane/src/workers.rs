@@ -7,6 +7,7 @@
 
 use std::io;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
@@ -15,27 +16,68 @@ use tokio::task::JoinSet;
 
 /// The threads of a family's forks, which start as forks need them and end when this is dropped.
 #[derive(Default)]
-pub struct Workers(Mutex<Threads>);
+pub struct Workers(Mutex<Vec<Thread>>);
 
-#[derive(Default)]
-struct Threads {
-    /// A runtime for each thread.
-    runtimes: Vec<Runtime>,
-    /// The number of works so far, which take the threads in turn.
-    works: usize,
+struct Thread {
+    runtime: Runtime,
+    /// A reference for each fork on the thread, and this one.
+    forks: Arc<()>,
+}
+
+/// The thread of a fork, as long as the fork exists.
+pub struct Worker {
+    thread: Handle,
+    _fork: Arc<()>,
 }
 
 impl Workers {
-    /// Runs work on them until it is done, or until the returned future is dropped.
+    /// Takes the thread with the fewest forks.
     ///
     /// # Errors
     /// No thread can be started.
+    pub fn take(&self) -> io::Result<Worker> {
+        let mut threads = self.0.lock();
+        let most = thread::available_parallelism().map_or(1, usize::from);
+        let idlest = threads.iter().min_by_key(|thread| Arc::strong_count(&thread.forks));
+        let thread = match idlest {
+            Some(thread) if Arc::strong_count(&thread.forks) == 1 || threads.len() >= most => thread,
+            _ => {
+                let mut builder = Builder::new_multi_thread();
+                let runtime = builder.worker_threads(1).thread_name("coracle-forks").enable_all().build()?;
+                let thread = Thread { runtime, forks: Arc::default() };
+                let worker = thread.worker();
+                threads.push(thread);
+                return Ok(worker);
+            }
+        };
+        Ok(thread.worker())
+    }
+}
+
+impl Thread {
+    fn worker(&self) -> Worker {
+        Worker { thread: self.runtime.handle().clone(), _fork: self.forks.clone() }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // The last owner may run on one of these threads, and a thread cannot join itself.
+        self.0.get_mut().drain(..).for_each(|thread| thread.runtime.shutdown_background());
+    }
+}
+
+impl Worker {
+    /// Runs work on the thread until it is done, or until the returned future is dropped.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
         let mut task = JoinSet::new();
-        task.spawn_on(work, &self.handle()?);
+        task.spawn_on(work, &self.thread);
         match task.join_next().await {
             Some(Ok(done)) => Ok(done),
             Some(Err(error)) => match error.try_into_panic() {
@@ -45,38 +87,11 @@ impl Workers {
             None => Err(io::Error::other("the work was not started")),
         }
     }
-
-    /// Returns the next thread.
-    fn handle(&self) -> io::Result<Handle> {
-        let mut threads = self.0.lock();
-        let index = threads.works % thread::available_parallelism().map_or(1, usize::from);
-        let handle = match threads.runtimes.get(index) {
-            Some(runtime) => runtime.handle().clone(),
-            None => {
-                let mut builder = Builder::new_multi_thread();
-                let runtime = builder.worker_threads(1).thread_name("coracle-forks").enable_all().build()?;
-                let handle = runtime.handle().clone();
-                threads.runtimes.push(runtime);
-                handle
-            }
-        };
-        threads.works += 1;
-        Ok(handle)
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        // The last owner may run on one of these threads, and a thread cannot join itself.
-        let Threads { runtimes, .. } = std::mem::take(self.0.get_mut());
-        runtimes.into_iter().for_each(Runtime::shutdown_background);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::sync::Arc;
 
     use tokio::sync::oneshot;
 
@@ -87,7 +102,8 @@ mod tests {
         let workers = Workers::default();
         let (ask, asked) = oneshot::channel::<()>();
         let (answer, answered) = std::sync::mpsc::channel();
-        let work = workers.run(async move {
+        let worker = workers.take().unwrap();
+        let work = worker.run(async move {
             asked.await.unwrap();
             answer.send(std::thread::current().name().map(str::to_owned)).unwrap();
         });
@@ -102,23 +118,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn works_take_the_threads_in_turn() {
+    async fn a_fork_takes_the_thread_with_the_fewest_forks() {
         let workers = Workers::default();
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let mut ids = Vec::new();
-        for _ in 0..2 * processors {
-            ids.push(workers.run(async { thread::current().id() }).await.unwrap());
+        let id = async |worker: &Worker| worker.run(async { thread::current().id() }).await.unwrap();
+        let alone = id(&workers.take().unwrap()).await;
+        let mut forks = Vec::new();
+        for _ in 0..processors {
+            forks.push(workers.take().unwrap());
         }
-        let (first, second) = ids.split_at(processors);
-        assert_eq!(first, second);
-        assert_eq!(first.iter().collect::<HashSet<_>>().len(), processors);
+        assert_eq!(id(&forks[0]).await, alone, "the fork before has ended");
+        let mut ids = HashSet::new();
+        for fork in &forks {
+            ids.insert(id(fork).await);
+        }
+        assert_eq!(ids.len(), processors);
+        let last = id(&forks.pop().unwrap()).await;
+        assert_eq!(id(&workers.take().unwrap()).await, last);
     }
 
     #[tokio::test]
     async fn dropping_the_future_cancels_the_work() {
         let workers = Workers::default();
         let (alive, ended) = oneshot::channel::<()>();
-        let mut work = Box::pin(workers.run(async move {
+        let worker = workers.take().unwrap();
+        let mut work = Box::pin(worker.run(async move {
             let _alive = alive;
             std::future::pending::<()>().await;
         }));
@@ -138,7 +162,7 @@ mod tests {
             drop(last);
             done.send(()).unwrap();
         };
-        workers.run(async { drop(tokio::spawn(waiting)) }).await.unwrap();
+        workers.take().unwrap().run(async { drop(tokio::spawn(waiting)) }).await.unwrap();
         drop(workers);
         is_done.await.unwrap();
     }

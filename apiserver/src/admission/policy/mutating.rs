@@ -286,7 +286,8 @@ fn configuration(value: &CelValue<'_>, current: &Value, meter: &Meter) -> Result
     // The limits of JSON also bound the check of names.
     let configuration = value.to_json(meter).map_err(|error| error.to_string())?;
     check_names(literal, "Object").map_err(|error| format!("type mismatch: {error}"))?;
-    let mut configuration = configuration.ok_or("ApplyConfiguration has a value that JSON has not")?;
+    let mut configuration =
+        configuration.ok_or("ApplyConfiguration has a value that cannot be represented in JSON")?;
     // The expression cannot change the apiVersion or the kind.
     for name in ["apiVersion", "kind"] {
         configuration[name] = current[name].clone();
