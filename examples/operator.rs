@@ -1,4 +1,5 @@
-//! An operator and its control plane in one process: a `Controller` that keeps a Service for each annotated Deployment.
+//! An operator and its control plane in one process: a `Controller` that keeps a Service for each
+//! annotated Deployment.
 //!
 //!     cargo run --example operator
 #![expect(clippy::disallowed_methods, reason = "an example waits for a bounded time")]

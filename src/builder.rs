@@ -13,10 +13,12 @@ use crate::{
     KINDS, Mode, PluginSelection, ServiceUrl, SimulationProfile,
 };
 
-/// The configuration of a control plane that has not been started. It is made by [`ControlPlane::builder`].
+/// The configuration of a control plane that has not been started. It is made by
+/// [`ControlPlane::builder`].
 ///
-/// A number outside of its range counts as the nearest inside. The ranges are those of the flags of `coracle serve`, in
-/// `docs/reference/flags.md`; only the times that Events live and between compactions of etcd may be shorter.
+/// A number outside of its range counts as the nearest inside. The ranges are those of the flags of
+/// `coracle serve`, in `docs/reference/flags.md`; only the times that Events live and between
+/// compactions of etcd may be shorter.
 #[derive(Clone, Debug, Default)]
 pub struct Builder(Options);
 
@@ -33,9 +35,10 @@ impl Builder {
         self
     }
 
-    /// Stores all objects in an etcd cluster, which other control planes may share. Keys, certificates and volumes are where they
-    /// are otherwise; control planes that share a cluster must have the same keys and certificates. Of their controllers, those of
-    /// one of them run at a time.
+    /// Stores all objects in an etcd cluster, which other control planes may share. Keys,
+    /// certificates and volumes are where they are otherwise; control planes that share a cluster
+    /// must have the same keys and certificates. Of their controllers, those of one of them run at
+    /// a time.
     pub fn etcd(mut self, etcd: Etcd) -> Builder {
         self.0.etcd = Some(etcd);
         self
@@ -153,7 +156,8 @@ impl Builder {
 
     #[doc = option_doc!(controllers)]
     ///
-    /// Unknown names are ignored: see [`controllers::check_selection`](crate::controllers::check_selection).
+    /// Unknown names are ignored: see
+    /// [`controllers::check_selection`](crate::controllers::check_selection).
     pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
         self.0.controllers = selection.into_iter().collect();
         self

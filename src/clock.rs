@@ -9,8 +9,8 @@ use coracle_testing_api::timers::CLIENT_TIMER;
 
 use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
 
-/// The clock of a control plane, which a test moves on if it was started with [`Builder::clock`](crate::Builder::clock) and
-/// [`ClockMode::Manual`].
+/// The clock of a control plane, which a test moves on if it was started with
+/// [`Builder::clock`](crate::Builder::clock) and [`ClockMode::Manual`].
 #[derive(Clone)]
 pub struct ClockHandle(pub(crate) Testing);
 
@@ -20,7 +20,8 @@ impl ClockHandle {
         self.0.clock_status(limit)
     }
 
-    /// Moves the clock on, from timer to timer, and waits at each until the control plane has settled.
+    /// Moves the clock on, from timer to timer, and waits at each until the control plane has
+    /// settled.
     ///
     /// # Errors
     /// The clock is real, the control plane does not settle, or more timers fire than a million.
@@ -51,8 +52,9 @@ impl ClockHandle {
         self.0.clock().now().into()
     }
 
-    /// Waits for a time of the clock: the timer of an operator in this process. An advance stops at it, and goes on when the result is
-    /// dropped and the control plane has settled, so that it misses nothing that the operator does until then.
+    /// Waits for a time of the clock: the timer of an operator in this process. An advance stops at
+    /// it, and goes on when the result is dropped and the control plane has settled, so that it
+    /// misses nothing that the operator does until then.
     ///
     /// The timer is set when this is called, not when the future is polled first.
     pub fn sleep(&self, by: Duration) -> impl Future<Output = Work> + Send + 'static {

@@ -9,8 +9,8 @@ use crate::{
 
 /// A running control plane.
 ///
-/// It runs on the runtime that it is started on, of either flavour, so that each test has one of its own: a `#[tokio::test]` has
-/// this body.
+/// It runs on the runtime that it is started on, of either flavour, so that each test has one of
+/// its own: a `#[tokio::test]` has this body.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -31,15 +31,17 @@ use crate::{
 /// # }
 /// ```
 ///
-/// A process may have many of them; `examples/many.rs` measures what each takes. What takes most are the caches of the controllers:
-/// [`Builder::controllers`] selects those that a test needs.
+/// A process may have many of them; `examples/many.rs` measures what each takes. What takes most
+/// are the caches of the controllers: [`Builder::controllers`] selects those that a test needs.
 ///
-/// [`shutdown`](Self::shutdown) stops it in order. Dropping it does the same in the background, as long as the runtime exists on
-/// which it was started; soon after, its data directory can be opened again.
+/// [`shutdown`](Self::shutdown) stops it in order. Dropping it does the same in the background, as
+/// long as the runtime exists on which it was started; soon after, its data directory can be opened
+/// again.
 pub struct ControlPlane(pub(crate) coracle_control_plane::ControlPlane);
 
 impl ControlPlane {
-    /// The default of [`Builder::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
+    /// The default of [`Builder::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All
+    /// objects are held in memory.
     pub const MAX_STORE_BYTES: u64 = coracle_control_plane::ControlPlane::MAX_STORE_BYTES;
 
     /// The default of [`Builder::max_pods`]: the largest cluster that Kubernetes is tested with.
@@ -72,7 +74,8 @@ impl ControlPlane {
         self.0.write_kubeconfig(file)
     }
 
-    /// Writes the kubeconfig to a temporary directory, which is removed with the control plane. Returns the file.
+    /// Writes the kubeconfig to a temporary directory, which is removed with the control plane.
+    /// Returns the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,8 +89,9 @@ impl ControlPlane {
         self.0.client()
     }
 
-    /// Waits until nothing is left to happen at this moment of the clock: every change is followed to the end of the reconciliations
-    /// that it caused, every watch has been delivered, no request is under way, and nothing was written for 50 ms.
+    /// Waits until nothing is left to happen at this moment of the clock: every change is followed
+    /// to the end of the reconciliations that it caused, every watch has been delivered, no request
+    /// is under way, and nothing was written for 50 ms.
     ///
     /// # Errors
     /// The control plane has not settled within 10 s; the error names what is under way.
@@ -105,8 +109,8 @@ impl ControlPlane {
     }
 
     /// Returns a link to the live page, which shows all objects with their owners and states, live
-    /// and at earlier revisions. It works once, within an hour; None if the endpoints for tests are
-    /// turned off.
+    /// and at earlier revisions. The link works once, within an hour. Returns `None` without the
+    /// endpoints for tests, or if the operating system provides no random bytes.
     pub fn page_link(&self) -> Option<String> {
         self.0.page_link()
     }
@@ -116,10 +120,12 @@ impl ControlPlane {
         ClockHandle(self.0.testing().clone())
     }
 
-    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the objects, the revisions, the history and the
-    /// time of this one. What happens in one is never seen in the other. It goes on if this one ends.
+    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the
+    /// objects, the revisions, the history and the time of this one. What happens in one is never
+    /// seen in the other. It goes on if this one ends.
     ///
-    /// It costs what differs, so that a test can have one of its own of a control plane that was set up once:
+    /// It costs what differs, so that a test can have one of its own of a control plane that was
+    /// set up once:
     ///
     /// ```
     /// # #[tokio::main]
@@ -139,7 +145,8 @@ impl ControlPlane {
         self.fork_with(ForkOptions::default()).await
     }
 
-    /// Makes a [`fork`](Self::fork) with options of its own, such as another clock, or the webhooks of its test.
+    /// Makes a [`fork`](Self::fork) with options of its own, such as another clock, or the webhooks
+    /// of its test.
     ///
     /// # Errors
     /// As for [`fork`](Self::fork).
@@ -153,8 +160,9 @@ impl ControlPlane {
         self.0.began_at()
     }
 
-    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 5 seconds: the facts to look
-    /// at when a test has failed. The text of what it returns has a line for each; `coracle problems` prints the same.
+    /// Reads the objects that are not ready, have failed or are terminating, and their newest
+    /// events, within 5 seconds: the facts to look at when a test has failed. The text of what it
+    /// returns has a line for each; `coracle problems` prints the same.
     ///
     /// # Errors
     /// The server does not respond.
@@ -162,20 +170,22 @@ impl ControlPlane {
         self.0.problems().await
     }
 
-    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.
-    /// Then writes are refused, and what is read may be outdated; another start loads what is stored.
+    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose
+    /// changes can no longer be followed. Then writes are refused, and what is read may be
+    /// outdated; another start loads what is stored.
     pub async fn failed(&self) -> StoreError {
         self.0.failed().await
     }
 
-    /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is the first step of a shutdown
-    /// behind a load balancer, which needs some time to choose other servers (`coracle serve --shutdown-delay-duration`).
+    /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is
+    /// the first step of a shutdown behind a load balancer, which needs some time to choose other
+    /// servers (`coracle serve --shutdown-delay-duration`).
     pub fn fail_readiness(&self) {
         self.0.fail_readiness();
     }
 
-    /// Stops accepting connections, ends watches, lets requests finish, and flushes the store to disk. Clients that watch can go on from
-    /// their last revision at the next start.
+    /// Stops accepting connections, ends watches, lets requests finish, and flushes the store to
+    /// disk. Clients that watch can go on from their last revision at the next start.
     ///
     /// # Errors
     /// The store could not be closed: the last writes may not be on disk.

@@ -1,4 +1,5 @@
-//! Coracle: a Kubernetes control plane in one small binary, and a library for tests that need a control plane of their own.
+//! Coracle: a Kubernetes control plane in one small binary, and a library for tests that need a
+//! control plane of their own.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), coracle::Error> {
@@ -11,10 +12,11 @@
 //! # }
 //! ```
 //!
-//! The feature `jemalloc`, on by default, is the allocator of the binary. The library does not use it: a test that
-//! depends on this crate builds a minute faster without default features.
+//! The feature `jemalloc`, on by default, is the allocator of the binary. The library does not use
+//! it: a test that depends on this crate builds a minute faster without default features.
 //!
-//! `coracle-control-plane` assembles the parts, `coracle-cli` is the command line; this crate, which is the binary too, adds the kinds.
+//! `coracle-control-plane` assembles the parts, `coracle-cli` is the command line; this crate,
+//! which is the binary too, adds the kinds.
 
 #![warn(missing_docs)]
 

@@ -19,14 +19,16 @@ use crate::access::UserInfo;
 use crate::flow_control::{QueueLimits, QueueSet};
 use crate::{Error, Result};
 
-/// The nice value of the threads that work in the background. Threads of other processes compete with ours as before where
-/// the system schedules by sessions or groups, as desktops and containers do.
+/// The nice value of the threads that work in the background. Threads of other processes compete
+/// with ours as before where the system schedules by sessions or groups, as desktops and containers
+/// do.
 const NICE: i32 = 10;
 /// The size of a thread's stack, as for the threads of the runtime.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Runs a future whose polls take long. Each poll acquires one of `permits`, releases it at its end, and runs on a new
-/// thread of a lower priority than the threads that serve requests. On a single-threaded runtime the future is polled as any other.
+/// Runs a future whose polls take long. Each poll acquires one of `permits`, releases it at its
+/// end, and runs on a new thread of a lower priority than the threads that serve requests. On a
+/// single-threaded runtime the future is polled as any other.
 pub async fn in_background<F: Future<Output: Send> + Send>(permits: &Arc<Semaphore>, work: F) -> F::Output {
     let runtime = Handle::try_current().ok().filter(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     let mut work = pin!(work);
@@ -56,7 +58,8 @@ fn poll_on_thread<F: Future<Output: Send> + Send>(
     let polled = thread::scope(|scope| {
         let work = work.as_mut();
         let poll = || {
-            // Of this thread alone. Where it is not allowed, the work competes with everybody's, as all work did.
+            // Of this thread alone. Where it is not allowed, the work competes with everybody's, as
+            // all work did.
             _ = rustix::process::setpriority_process(None, NICE);
             let _runtime = runtime.enter();
             span.in_scope(|| work.poll(&mut Context::from_waker(waker)))
@@ -72,8 +75,8 @@ fn poll_on_thread<F: Future<Output: Send> + Send>(
     }
 }
 
-/// The number of requests that evaluate expressions in the background at once, half of them of one user, and that may wait. Only one
-/// works at a time.
+/// The number of requests that evaluate expressions in the background at once, half of them of one
+/// user, and that may wait. Only one works at a time.
 pub const EVALUATION_LIMITS: QueueLimits = QueueLimits { seats: 2, waiting_per_flow: 300, waiting: 4000 };
 /// The longest that a request waits to evaluate its expressions.
 const EVALUATION_WAIT: Duration = Duration::from_secs(15);
@@ -106,8 +109,9 @@ impl Evaluator {
     }
 }
 
-/// Evaluates expressions. They begin where the request is executed; if they turn out to take long, they are evaluated again in
-/// the background. The second time they have all that a request may use.
+/// Evaluates expressions. They begin where the request is executed; if they turn out to take long,
+/// they are evaluated again in the background. The second time they have all that a request may
+/// use.
 ///
 /// # Errors
 /// 429 if there is no permit in time.

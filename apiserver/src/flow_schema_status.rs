@@ -1,4 +1,5 @@
-//! The condition `Dangling` of FlowSchemas: whether the PriorityLevelConfiguration to which one refers exists.
+//! The condition `Dangling` of FlowSchemas: whether the PriorityLevelConfiguration to which one
+//! refers exists.
 //!
 //! Source: `k8s.io/apiserver/pkg/util/flowcontrol`, `apf_controller.go`.
 

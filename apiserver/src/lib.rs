@@ -1,4 +1,5 @@
-//! The Kubernetes API over a store. Knows no controller and no rule of a built-in kind: the table of resources is passed in.
+//! The Kubernetes API over a store. Knows no controller and no rule of a built-in kind: the table
+//! of resources is passed in.
 //!
 //! The modules below it are those of `coracle-apimachinery`, under the same names.
 

@@ -14,7 +14,8 @@ coracle_clock::timers! {
     pub OPENAPI_BATCH = pacing("openapi-batch");
     /// The retry after an API group could not be registered.
     pub API_GROUP_RETRY = pacing("api-group-retry");
-    /// The retry after the status or the APIServices of a CustomResourceDefinition could not be written.
+    /// The retry after the status or the APIServices of a CustomResourceDefinition could not be
+    /// written.
     pub CUSTOM_RESOURCE_DEFINITION_RETRY = pacing("customresourcedefinition-retry");
     /// The retry after the condition of a FlowSchema could not be written.
     pub FLOW_SCHEMA_RETRY = pacing("flowschema-retry");

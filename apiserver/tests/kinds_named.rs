@@ -1,9 +1,9 @@
-//! The built-in kinds that the generic API server names. Code that serves one kind or another is attached to it by
-//! `coracle-builtin`; the generic server names only those that k8s.io/apiserver, apiextensions-apiserver and
-//! kube-aggregator name themselves.
+//! The built-in kinds that the generic API server names. Code that serves one kind or another is
+//! attached to it by `coracle-builtin`; the generic server names only those that k8s.io/apiserver,
+//! apiextensions-apiserver and kube-aggregator name themselves.
 //!
-//! Names are looked for in all literals of the code but those of tests. In a text, which has blanks, only kinds of
-//! several words count: others may be words of the text.
+//! Names are looked for in all literals of the code but those of tests. In a text, which has
+//! blanks, only kinds of several words count: others may be words of the text.
 
 mod sources;
 

@@ -1,9 +1,11 @@
 //! Kubernetes' controllers, written on its API only: they run unchanged against any cluster.
 //!
-//! One folder a controller, with kube-controller-manager's name for it. Three folders are shared by some: `workload/` by the
-//! controllers of pods' owners, `service_endpoints/` by those of Services, `bootstrap_tokens/` by those of such tokens.
-//! The loop that all of them run in is `coracle-controller-runtime`; decisions about volumes that the simulation makes, too, are in
-//! `coracle-volumes`, and the semantics of built-in kinds in `coracle-kinds`. Start at [`CONTROLLERS`].
+//! One folder a controller, with kube-controller-manager's name for it. Three folders are shared by
+//! some: `workload/` by the controllers of pods' owners, `service_endpoints/` by those of Services,
+//! `bootstrap_tokens/` by those of such tokens. The loop that all of them run in is
+//! `coracle-controller-runtime`; decisions about volumes that the simulation makes, too, are in
+//! `coracle-volumes`, and the semantics of built-in kinds in `coracle-kinds`. Start at
+//! [`CONTROLLERS`].
 #![warn(missing_docs)]
 
 mod bootstrap_signer;
@@ -117,7 +119,8 @@ pub static CONTROLLERS: &[ControllerDescriptor<Settings>] = &[
     ControllerDescriptor::of::<volumeattributesclass_protection::VolumeAttributesClassProtectionController>(),
 ];
 
-/// The user agent of a client for the controllers: the field manager of what they write is the part before the slash.
+/// The user agent of a client for the controllers: the field manager of what they write is the part
+/// before the slash.
 pub const USER_AGENT: &str = concat!("kube-controller-manager/v1.36 coracle/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the user agent of one controller.

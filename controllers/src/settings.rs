@@ -13,13 +13,15 @@ pub type Context = coracle_controller_runtime::Context<Settings>;
 /// Settings of the controllers that the API does not provide.
 #[derive(Clone)]
 pub struct Settings {
-    /// For how long a terminating namespace is left as it is. What was admitted to it before may still have to be stored,
-    /// and not every API server may have observed yet that it is terminating.
+    /// For how long a terminating namespace is left as it is. What was admitted to it before may
+    /// still have to be stored, and not every API server may have observed yet that it is
+    /// terminating.
     pub namespace_grace: Duration,
     /// Whether other controllers in the same process did this work until a moment ago. These
     /// controllers continue it, and do not report anything again.
     pub goes_on: bool,
-    /// The certificates, in PEM, by which clients know the API server; without them they are not published.
+    /// The certificates, in PEM, by which clients know the API server; without them they are not
+    /// published.
     pub root_ca: Option<String>,
     /// Signs the claims of a token; without it no tokens are made.
     pub sign: Option<Sign>,

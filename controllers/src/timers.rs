@@ -13,7 +13,8 @@ coracle_clock::timers! {
     pub TTL_AFTER_FINISHED = semantic("ttl-after-finished");
     /// The end of a Deployment's `progressDeadlineSeconds`.
     pub PROGRESS_DEADLINE = semantic("progress-deadline");
-    /// The moment at which a pod was ready for the `minReadySeconds` of its ReplicaSet, DaemonSet or StatefulSet.
+    /// The moment at which a pod was ready for the `minReadySeconds` of its ReplicaSet, DaemonSet
+    /// or StatefulSet.
     pub MIN_READY = semantic("min-ready");
     /// The backoff after a pod of a DaemonSet failed on a node.
     pub DAEMON_SET_BACKOFF = semantic("daemonset-backoff");
@@ -21,7 +22,8 @@ coracle_clock::timers! {
     pub STATEFUL_SET_CLAIM = pacing("statefulset-claim");
     /// The next evaluation of a HorizontalPodAutoscaler.
     pub HORIZONTAL_POD_AUTOSCALER = semantic("horizontal-pod-autoscaler");
-    /// The time by which a pod that was to be disrupted must have been deleted, by its PodDisruptionBudget.
+    /// The time by which a pod that was to be disrupted must have been deleted, by its
+    /// PodDisruptionBudget.
     pub DISRUPTED_POD = semantic("disrupted-pod");
     /// The end of the `DisruptionTarget` condition of a pod that was not deleted.
     pub STALE_DISRUPTION = semantic("stale-disruption");

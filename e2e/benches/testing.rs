@@ -1,4 +1,5 @@
-//! Settle and the clock: how long they take where little happens. Forks: how long they take, and how much memory.
+//! Settle and the clock: how long they take where little happens. Forks: how long they take, and
+//! how much memory.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench testing [-- forks]
@@ -130,7 +131,8 @@ async fn fork_for_ever(template: Arc<ControlPlane>) -> Result<Infallible> {
     }
 }
 
-/// Measures writes to a control plane, alone and while forks of it are made and ended, one after the other.
+/// Measures writes to a control plane, alone and while forks of it are made and ended, one after
+/// the other.
 async fn parent_at_work(template: &Arc<ControlPlane>) -> Result<()> {
     for name in ["a write to the parent", "a write to the parent while forks are made"] {
         let maps = maps(template);
@@ -162,7 +164,8 @@ async fn parent_at_work(template: &Arc<ControlPlane>) -> Result<()> {
     Ok(())
 }
 
-/// Measures many forks of a server at once: their memory, their work, and what is left when they have ended.
+/// Measures many forks of a server at once: their memory, their work, and what is left when they
+/// have ended.
 async fn many() -> Result<()> {
     let server = cluster().flag("--max-forks", FORKS.to_string()).start().await?;
     let endpoint = server.endpoint().await?;

@@ -1,4 +1,5 @@
-//! Workloads: how long Deployments, Jobs and their pods take, how often a Service's slices are written, and what pods cost at rest.
+//! Workloads: how long Deployments, Jobs and their pods take, how often a Service's slices are
+//! written, and what pods cost at rest.
 //!
 //! ```text
 //! cargo bench -p coracle-e2e --bench workloads                    all
@@ -70,7 +71,8 @@ fn print(what: &str, value: f64, unit: &str) {
     println!("{what:<58}{value:>9.2} {unit}");
 }
 
-/// Measures the time from the create until all pods are available, of a rollout, and from the delete until no pod is left.
+/// Measures the time from the create until all pods are available, of a rollout, and from the
+/// delete until no pod is left.
 async fn deployment(endpoint: &Endpoint) -> Result<()> {
     let mut client = JsonClient::new(endpoint).await?;
     let namespace = client.namespace().await?;

@@ -24,11 +24,12 @@ fn build() -> PathBuf {
     let profile_directory = profile_directory();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // Features are unified over all members, as in `cargo test --workspace`, so that the dependencies are compiled already.
+    // Features are unified over all members, as in `cargo test --workspace`, so that the
+    // dependencies are compiled already.
     command.args(["build", "--quiet", "--workspace", "--bin", "coracle"]);
     command.arg("--manifest-path").arg(workspace().join("Cargo.toml")).arg("--target-dir").arg(target());
-    // With the variables that cargo sets for a running test, build scripts such as ring's would run again, and everything that
-    // depends on them would be recompiled back and forth.
+    // With the variables that cargo sets for a running test, build scripts such as ring's would run
+    // again, and everything that depends on them would be recompiled back and forth.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"]
             .iter()

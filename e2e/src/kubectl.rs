@@ -1,8 +1,8 @@
 //! The real kubectl, run against a control plane of the test.
 //!
-//! It is `$KUBECTL`, or what Go builds from `e2e/kubectl`, or the one on the path. A scenario is a table of command lines, each with
-//! texts that its output must contain; a line that begins with `!` must fail, and one that begins with `~` is repeated until the
-//! texts are there.
+//! It is `$KUBECTL`, or what Go builds from `e2e/kubectl`, or the one on the path. A scenario is a
+//! table of command lines, each with texts that its output must contain; a line that begins with
+//! `!` must fail, and one that begins with `~` is repeated until the texts are there.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,4 +1,5 @@
-//! The foundation of the end-to-end tests: a control plane for each test, a plain HTTP client, and the player of recordings.
+//! The foundation of the end-to-end tests: a control plane for each test, a plain HTTP client, and
+//! the player of recordings.
 //!
 //! A test looks like this:
 //!
@@ -11,7 +12,8 @@
 //! # }
 //! ```
 //!
-//! Nothing here depends on Coracle's internals: it is started as users start it, and observed through its API only.
+//! Nothing here depends on Coracle's internals: it is started as users start it, and observed
+//! through its API only.
 
 #![warn(missing_docs)]
 

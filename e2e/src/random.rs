@@ -24,8 +24,8 @@ impl Rng {
     }
 }
 
-/// Runs `run` repeatedly, each time with the next seed, for five seconds or `HUNT_SECONDS`. `run` gets the time at which these are
-/// over. The error names the seed; `HUNT_SEED` starts with it.
+/// Runs `run` repeatedly, each time with the next seed, for five seconds or `HUNT_SECONDS`. `run`
+/// gets the time at which these are over. The error names the seed; `HUNT_SEED` starts with it.
 ///
 /// # Errors
 /// The error of the first run that fails.

@@ -7,7 +7,8 @@ use crate::json_client::JsonClient;
 use crate::random::Rng;
 use crate::workloads;
 
-/// Makes some writes that cause work for controllers, in a namespace of the round; the one before may be deleted.
+/// Makes some writes that cause work for controllers, in a namespace of the round; the one before
+/// may be deleted.
 ///
 /// - `between`: awaited after each write
 ///

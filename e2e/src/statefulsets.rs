@@ -1,5 +1,6 @@
-//! Scenarios of StatefulSets, built on those of [volumes](crate::volumes): sets of each retention policy side by side, with data
-//! on the volumes of their pods. A step is applied to all sets before the server is interrupted.
+//! Scenarios of StatefulSets, built on those of [volumes](crate::volumes): sets of each retention
+//! policy side by side, with data on the volumes of their pods. A step is applied to all sets
+//! before the server is interrupted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -214,8 +215,8 @@ pub async fn remove_hold_finalizer<K: Kind>(scenario: &Scenario, name: &str) -> 
     Ok(())
 }
 
-/// Waits until the controllers have processed everything before: creates another set, waits for its pod, and deletes it with
-/// its claim.
+/// Waits until the controllers have processed everything before: creates another set, waits for its
+/// pod, and deletes it with its claim.
 pub async fn until_settled(scenario: &Scenario) -> Result<()> {
     const CANARY: &str = "canary";
     let sets = scenario.api::<StatefulSet>();
@@ -304,8 +305,9 @@ impl History {
         order.join(" ")
     }
 
-    /// Checks that each pod that is not in `before` was created after all pods of lower ordinals, from `first` on, had been ready
-    /// since the previous creation, as far as the controller can have observed.
+    /// Checks that each pod that is not in `before` was created after all pods of lower ordinals,
+    /// from `first` on, had been ready since the previous creation, as far as the controller can
+    /// have observed.
     pub fn assert_created_in_order(&self, set: &str, first: u32, before: &[Pod]) -> Result<()> {
         let ordinal = |pod: &Pod| pod.name_any().rsplit_once('-')?.1.parse::<u32>().ok();
         let mut known = uids(before);
@@ -331,8 +333,8 @@ impl History {
         Ok(())
     }
 
-    /// Checks that no ordinal of the sets of a name is ever in two namespaces, and that once `replicas` pods were ready at most one
-    /// fewer is ready at any time.
+    /// Checks that no ordinal of the sets of a name is ever in two namespaces, and that once
+    /// `replicas` pods were ready at most one fewer is ready at any time.
     pub fn assert_moved_one_at_a_time(&self, set: &str, replicas: usize) -> Result<()> {
         let mut there = BTreeMap::new();
         let mut were_all = false;
@@ -552,7 +554,8 @@ impl TestSets {
         Ok(())
     }
 
-    /// Checks which claims are deleted with their volumes and which are kept with their data; one condition for each claim of a set.
+    /// Checks which claims are deleted with their volumes and which are kept with their data; one
+    /// condition for each claim of a set.
     pub async fn assert_claims_deleted(
         &self,
         scenario: &Scenario,
@@ -580,7 +583,8 @@ impl TestSets {
         Ok(())
     }
 
-    /// Checks which claims of recreated pods are new, with empty volumes, and which are the old ones with their data.
+    /// Checks which claims of recreated pods are new, with empty volumes, and which are the old
+    /// ones with their data.
     pub async fn assert_claims_recreated(
         &mut self,
         scenario: &Scenario,

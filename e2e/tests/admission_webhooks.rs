@@ -1,4 +1,5 @@
-//! Admission webhooks: what they are sent, what their responses do, and what servers that misbehave end in.
+//! Admission webhooks: what they are sent, what their responses do, and what servers that misbehave
+//! end in.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! All attacks at once, and the service of other clients in the meantime.
 //!
-//! A plain run takes seconds. `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks
-//! -- --nocapture` runs longer, and prints the figures of `docs/reliability.md`; `ATTACK=NAME` selects
-//! the attacks with NAME in their name.
+//! A plain run takes seconds.
+//! `SOAK_SECONDS=600 cargo test --release -p coracle-e2e --test attacks -- --nocapture` runs
+//! longer, and prints the figures of `docs/reliability.md`; `ATTACK=NAME` selects the attacks with
+//! NAME in their name.
 
 use std::time::Duration;
 

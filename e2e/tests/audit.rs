@@ -1,4 +1,5 @@
-//! The audit log: what is in it at each level, who reads what, and that neither a full disk nor a policy that is wrong does harm.
+//! The audit log: what is in it at each level, who reads what, and that neither a full disk nor a
+//! policy that is wrong does harm.
 
 use std::fs;
 use std::path::{Path, PathBuf};

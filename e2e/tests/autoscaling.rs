@@ -1,8 +1,8 @@
 //! HorizontalPodAutoscalers: upstream's end-to-end behaviors (`[sig-autoscaling] Horizontal pod
 //! autoscaling`).
 //!
-//! The usage of a pod is what its annotations say, so that the load does not spread over more pods as it does upstream: what a
-//! target scales to is its limit.
+//! The usage of a pod is what its annotations say, so that the load does not spread over more pods
+//! as it does upstream: what a target scales to is its limit.
 
 use std::time::{Duration, Instant};
 

@@ -52,7 +52,8 @@ impl Home {
         command
     }
 
-    /// Runs a command to its end. Its output must end too: the process in the background must not have it.
+    /// Runs a command to its end. Its output must end too: the process in the background must not
+    /// have it.
     async fn output(&self, arguments: &[&str]) -> Result<Output> {
         let output = self.command(arguments).output();
         timeout(DEADLINE, output)

@@ -1,5 +1,5 @@
-//! `coracle backup`, `restore` and `check`: one consistent file, a store that continues above it, and nothing changed by
-//! what fails.
+//! `coracle backup`, `restore` and `check`: one consistent file, a store that continues above it,
+//! and nothing changed by what fails.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! Times that objects have follow a manual clock: the stabilization of autoscalers, the back-off of deletions of volumes, the end of
-//! tokens, the pace of StatefulSets.
+//! Times that objects have follow a manual clock: the stabilization of autoscalers, the back-off of
+//! deletions of volumes, the end of tokens, the pace of StatefulSets.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::http::Endpoint;

@@ -1,4 +1,5 @@
-//! Clients that send control frames which ask for replies, and read none of these: the server stops reading.
+//! Clients that send control frames which ask for replies, and read none of these: the server stops
+//! reading.
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;

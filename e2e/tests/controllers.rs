@@ -249,7 +249,8 @@ async fn tokens_live_in_secrets(out_of_process: bool) -> Result<()> {
     scenario.end().await
 }
 
-/// Makes tests of each scenario, with the controllers in the control plane and in a process of their own.
+/// Makes tests of each scenario, with the controllers in the control plane and in a process of
+/// their own.
 macro_rules! scenarios {
     ($($scenario:ident)*) => {
         mod within {

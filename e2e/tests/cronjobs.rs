@@ -1,7 +1,8 @@
 //! CronJobs: upstream's end-to-end behaviors (`[sig-apps] CronJob`), and times that come while a
 //! server is not there.
 //!
-//! No test waits for a minute to begin: a CronJob whose last time was long ago is late, and its Job is created at once.
+//! No test waits for a minute to begin: a CronJob whose last time was long ago is late, and its Job
+//! is created at once.
 
 use std::path::Path;
 
@@ -224,7 +225,8 @@ async fn a_time_is_run_once_though_the_server_is_restarted() -> Result<()> {
         termination.apply(cluster).await?;
         (cluster, client) = restarted(data.path()).await?;
         let cron_job = client.until(&one(), |one| active(one) == 1).await?;
-        // In the second round the Job may exist before `make_late` writes the status, which then stays as that wrote it.
+        // In the second round the Job may exist before `make_late` writes the status, which then
+        // stays as that wrote it.
         if round == 1 {
             let time = cron_job["status"]["lastScheduleTime"].as_str();
             ensure!(time > Some(hours_ago(1).as_str()), "{cron_job}");
@@ -236,7 +238,8 @@ async fn a_time_is_run_once_though_the_server_is_restarted() -> Result<()> {
             .until(&one(), |one| active(one) == 0 && one["status"]["lastSuccessfulTime"].is_string())
             .await?;
         assert_eq!(client.list(&jobs()).await?.len(), round, "after a {termination:?}");
-        // If it ended before the status was written, upstream's controller says that it forgot the Job.
+        // If it ended before the status was written, upstream's controller says that it forgot the
+        // Job.
         let warnings = warnings(&mut client).await?;
         assert!(warnings.iter().all(|reason| reason == "UnexpectedJob"), "{warnings:?}");
     }

@@ -1,5 +1,6 @@
-//! Random requests whose responses a real kube-apiserver has given before (`e2e/peer/differential.sample.gz`): the responses must be
-//! as equal as they were. `e2e/peer/differences.md` lists what differs, and why.
+//! Random requests whose responses a real kube-apiserver has given before
+//! (`e2e/peer/differential.sample.gz`): the responses must be as equal as they were.
+//! `e2e/peer/differences.md` lists what differs, and why.
 
 use std::env;
 use std::io::{self, Write};
@@ -13,7 +14,8 @@ use coracle_e2e::recordings;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// The least scores of the sample, in percent: of outcomes, and of whole answers. They never decrease.
+/// The least scores of the sample, in percent: of outcomes, and of whole answers. They never
+/// decrease.
 const FLOORS: [&str; 4] = ["--outcome", "99.5", "--answer", "98.2"];
 
 /// Far longer than the replay takes.

@@ -110,7 +110,8 @@ async fn dropped_control_planes_leave_nothing_behind() -> Result<()> {
     for round in 1..ROUNDS {
         use_and_drop(directory.path(), round).await?;
     }
-    // Without the blocking threads of the runtime and those of the store's library, which start and end by themselves.
+    // Without the blocking threads of the runtime and those of the store's library, which start and
+    // end by themselves.
     const ALLOWED_CHANGE: usize = 16;
     let deadline = Instant::now() + DEADLINE;
     loop {

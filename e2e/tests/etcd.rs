@@ -1,5 +1,5 @@
-//! Two servers on one etcd cluster: each sees the other's writes, either may be killed, and so may a member of the cluster.
-//! Skipped, and said so, where there is no etcd.
+//! Two servers on one etcd cluster: each sees the other's writes, either may be killed, and so may
+//! a member of the cluster. Skipped, and said so, where there is no etcd.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -237,8 +237,8 @@ async fn a_killed_server_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Creates a ConfigMap and returns its revision; again where etcd, which elects a leader meanwhile, does not know in time whether
-/// it is created.
+/// Creates a ConfigMap and returns its revision; again where etcd, which elects a leader meanwhile,
+/// does not know in time whether it is created.
 async fn create_config_map(client: &mut JsonClient, name: &str, count: usize) -> Result<u64> {
     let is_of_etcd =
         |status: &Value| status["message"].as_str().is_some_and(|text| text.starts_with("etcdserver: "));

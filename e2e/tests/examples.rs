@@ -1,6 +1,6 @@
-//! Runs the walk-throughs in `e2e/examples` and in `docs/testing.md`. All `sh` blocks of a page run in
-//! one shell, in order; the output of a block must be the `text` block after it, if there is one. A
-//! `*` in it stands for any part of a line.
+//! Runs the walk-throughs in `e2e/examples` and in `docs/testing.md`. All `sh` blocks of a page run
+//! in one shell, in order; the output of a block must be the `text` block after it, if there is
+//! one. A `*` in it stands for any part of a line.
 
 use std::path::Path;
 use std::{env, fs};

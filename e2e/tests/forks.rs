@@ -233,7 +233,8 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
     ensure!(list["forks"] == json!([fork]), "{list}");
     ensure!(client.get(&format!("{FORKS}/a")).await? == fork);
 
-    // At its own address and below that of the parent, by the caller's certificate and by a token of the parent.
+    // At its own address and below that of the parent, by the caller's certificate and by a token
+    // of the parent.
     let mut config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
     config.cluster_url = server.parse()?;
     let endpoint = Endpoint::new(&config)?;

@@ -1,5 +1,6 @@
-//! Forks against a model: random writes to many control planes of one family at once, forks that are made meanwhile, forks of forks, ends of
-//! any of them, and watches that begin anew. No write is ever seen elsewhere, and revisions and watches are right in each.
+//! Forks against a model: random writes to many control planes of one family at once, forks that
+//! are made meanwhile, forks of forks, ends of any of them, and watches that begin anew. No write
+//! is ever seen elsewhere, and revisions and watches are right in each.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -79,7 +80,8 @@ impl Member {
         Ok(Member { name, control_plane, began, model, events })
     }
 
-    /// Makes some changes, one after the other. Returns them, with those revisions that the answers have.
+    /// Makes some changes, one after the other. Returns them, with those revisions that the answers
+    /// have.
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<(Option<u64>, Change)>> {
         let maps = self.maps();
         let mut known = self.model.objects();
@@ -129,7 +131,8 @@ impl Member {
         Ok(())
     }
 
-    /// Checks what is read, by lists and one by one, and what a watch from an earlier revision sees.
+    /// Checks what is read, by lists and one by one, and what a watch from an earlier revision
+    /// sees.
     async fn check(&mut self, from: u64) -> Result<()> {
         let listed = self.maps().list(&ListParams::default().labels(LABEL)).await?;
         let at: u64 = listed.metadata.resource_version.context("no revision")?.parse()?;
@@ -194,7 +197,8 @@ async fn next(events: &mut Events) -> Result<(u64, Change)> {
     Ok((revision_of(&map)?, Change { name, value: exists.then(|| value_of(&map)).transpose()? }))
 }
 
-/// Ends one that no longer has a part in the test: whatever its watch sees now was not written to it.
+/// Ends one that no longer has a part in the test: whatever its watch sees now was not written to
+/// it.
 async fn end(mut member: Member) -> Result<()> {
     let seen = async {
         while let Some(event) = member.events.next().await {

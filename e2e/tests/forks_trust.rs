@@ -162,8 +162,8 @@ async fn what_names_the_server_leads_to_the_fork() -> Result<()> {
     let family = Family::start().await?;
     let mut client = family.client().await?;
     let port = |config: &kube::Config| config.cluster_url.port_u16().context("a port");
-    // A webhook at an address of the control plane. It refuses all, since no webhook is there; the error names the status of the server
-    // that was called.
+    // A webhook at an address of the control plane. It refuses all, since no webhook is there; the
+    // error names the status of the server that was called.
     let (parent_port, ca) = (port(&family.config)?, family.config.root_cert.clone().context("an authority")?);
     let ca = ca.iter().map(|der| {
         format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(der))

@@ -1,6 +1,8 @@
-//! The garbage collector from outside: random graphs of owners and dependents, and crashes during cascades.
+//! The garbage collector from outside: random graphs of owners and dependents, and crashes during
+//! cascades.
 //!
-//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` runs for ten minutes instead of a few seconds.
+//! `CHURN_SECONDS=600 cargo test -p coracle-e2e --test garbage_collector` runs for ten minutes
+//! instead of a few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -148,7 +150,8 @@ impl OwnerGraph {
         self.histories.keys().map(String::as_str).filter(|uid| !collectable.contains(uid)).collect()
     }
 
-    /// Waits until no object is terminating or has only missing owners; then all expected objects must exist.
+    /// Waits until no object is terminating or has only missing owners; then all expected objects
+    /// must exist.
     async fn check(&self) -> Result<()> {
         let unsettled = |objects: &Vec<ConfigMap>| -> Vec<String> {
             let uids: BTreeSet<String> = objects.iter().filter_map(ResourceExt::uid).collect();

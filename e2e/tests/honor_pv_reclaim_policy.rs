@@ -1,6 +1,6 @@
-//! KEP-2644, honor the reclaim policy of volumes: whichever of claim and volume is deleted first, the storage is deleted with policy
-//! Delete and kept with Retain. Orders of deletion, finalizers, upgrades and rollbacks, each uninterrupted and with restarts
-//! of the server.
+//! KEP-2644, honor the reclaim policy of volumes: whichever of claim and volume is deleted first,
+//! the storage is deleted with policy Delete and kept with Retain. Orders of deletion, finalizers,
+//! upgrades and rollbacks, each uninterrupted and with restarts of the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -342,7 +342,8 @@ async fn a_half_provisioned_directory_is_removed_after_a_restart(scenario: &mut 
     scenario.assert_remaining(&[]).await
 }
 
-/// Waits until the directory of a half-provisioned volume is removed, whatever the state of its claim.
+/// Waits until the directory of a half-provisioned volume is removed, whatever the state of its
+/// claim.
 async fn half_provisioned(scenario: &mut Scenario) -> Result<PathBuf> {
     let half = json!({
         "metadata": {"name": "half"}, "provisioner": scenario.driver.provisioner(), "reclaimPolicy": "Delete",

@@ -1,4 +1,5 @@
-//! Webhooks and aggregated servers that are hostile, silent or not there: what they cost, and where requests do not go.
+//! Webhooks and aggregated servers that are hostile, silent or not there: what they cost, and where
+//! requests do not go.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! kube-rs against Coracle: its typed client, watcher, reflector and waiting, over the network and in process.
+//! kube-rs against Coracle: its typed client, watcher, reflector and waiting, over the network and
+//! in process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

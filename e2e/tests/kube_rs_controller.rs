@@ -1,4 +1,5 @@
-//! kube-rs' `Controller` with a finalizer and server-side apply: the operator of its tutorials, in process and over TLS.
+//! kube-rs' `Controller` with a finalizer and server-side apply: the operator of its tutorials, in
+//! process and over TLS.
 
 use std::sync::Arc;
 use std::time::Duration;

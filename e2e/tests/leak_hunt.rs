@@ -1,8 +1,9 @@
-//! A random search for leaked volumes, lost data and stuck deletions: claims, volumes and pods are created and deleted at random,
-//! deletions of directories fail sometimes, and the server is ended at random.
+//! A random search for leaked volumes, lost data and stuck deletions: claims, volumes and pods are
+//! created and deleted at random, deletions of directories fail sometimes, and the server is ended
+//! at random.
 //!
-//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test leak_hunt` runs for ten minutes instead of a few seconds. A failure names its
-//! seed; `HUNT_SEED=N` starts with it.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test leak_hunt` runs for ten minutes instead of a
+//! few seconds. A failure names its seed; `HUNT_SEED=N` starts with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -206,7 +207,8 @@ impl RandomRun {
         Ok(())
     }
 
-    /// Deletes all pods and claims. Then nothing may be stuck, and only the directories of existing volumes and those that may remain are left.
+    /// Deletes all pods and claims. Then nothing may be stuck, and only the directories of existing
+    /// volumes and those that may remain are left.
     async fn finish(&mut self, scenario: &mut Scenario) -> Result<()> {
         if let Some(broken_root) = self.broken_root.take() {
             broken_root.repair()?;

@@ -1,4 +1,5 @@
-//! Concurrent clients see one store: their histories are linearizable, and watches keep etcd's guarantees.
+//! Concurrent clients see one store: their histories are linearizable, and watches keep etcd's
+//! guarantees.
 //!
 //! `CORACLE_HISTORY_OPERATIONS=20000 CORACLE_HISTORY_CLIENTS=16 cargo test -p coracle-e2e --test linearizability -- --nocapture`
 //! for larger histories; `CORACLE_HISTORY_SEED` repeats the choices of one.

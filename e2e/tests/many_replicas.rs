@@ -1,5 +1,5 @@
-//! Owners that want far more pods than there can be: the server creates as many as it may, survives restarts with them, and
-//! deletes them.
+//! Owners that want far more pods than there can be: the server creates as many as it may, survives
+//! restarts with them, and deletes them.
 
 use anyhow::{Result, ensure};
 use coracle_e2e::cluster::Termination;
@@ -84,7 +84,8 @@ async fn owners_of_billions_of_pods_survive_restarts_and_are_deleted() -> Result
         running = start().await?;
         client = connect(&running).await?;
         client.until_ready().await?;
-        // The controllers have reconciled what they found when they create a pod in place of another.
+        // The controllers have reconciled what they found when they create a pod in place of
+        // another.
         let first = client.list(&format!("{}?limit=1", pods(DEFAULT))).await?;
         let name = first[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         client.delete(&format!("{}/{name}?gracePeriodSeconds=0", pods(DEFAULT))).await?;

@@ -1,4 +1,5 @@
-//! Simulated pods wait for the ConfigMaps, Secrets and images that they refer to, with a kubelet's reasons and events.
+//! Simulated pods wait for the ConfigMaps, Secrets and images that they refer to, with a kubelet's
+//! reasons and events.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
@@ -101,7 +102,8 @@ async fn images_are_missing_where_an_annotation_says_so() -> Result<()> {
         |images: Value| json!({"metadata": {"annotations": {"sim.coracle.dev/missing-images": images}}});
     for (name, owner) in [("first", "/api/v1/namespaces/default"), ("second", "/api/v1/nodes/node-0")] {
         client.patch(owner, missing(json!("registry.example/*:2"))).await?;
-        // The kubelet knows the annotation some time after the request: until then the image is there.
+        // The kubelet knows the annotation some time after the request: until then the image is
+        // there.
         let refused = timeout(DEADLINE, until_refused(&mut client, name)).await;
         refused.with_context(|| format!("the image of {name} is there"))??;
         let message = until_waiting(&mut client, name, "ImagePullBackOff").await?;

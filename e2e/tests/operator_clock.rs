@@ -1,4 +1,5 @@
-//! An operator in the process of the control plane, which lives for a month by a clock that is moved on.
+//! An operator in the process of the control plane, which lives for a month by a clock that is
+//! moved on.
 
 use std::time::{Duration, Instant, SystemTime};
 

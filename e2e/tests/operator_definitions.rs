@@ -1,8 +1,8 @@
-//! CustomResourceDefinitions of real operators: all of them are accepted, established and published, and instances of some
-//! are created.
+//! CustomResourceDefinitions of real operators: all of them are accepted, established and
+//! published, and instances of some are created.
 //!
-//! They are the files of published Go modules, fetched by `go mod download`. Where there is no Go, or the module proxy cannot
-//! be reached, the test says so and ends.
+//! They are the files of published Go modules, fetched by `go mod download`. Where there is no Go,
+//! or the module proxy cannot be reached, the test says so and ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Connections to simulated pods: exec, attach, port-forward and proxies, by kube-rs over WebSockets. `e2e/clients` has those of other
-//! clients, over SPDY too.
+//! Connections to simulated pods: exec, attach, port-forward and proxies, by kube-rs over
+//! WebSockets. `e2e/clients` has those of other clients, over SPDY too.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -100,7 +100,8 @@ async fn echo_server() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Serves HTTP on any free port: a response names the method, the path, the host and the body of its request.
+/// Serves HTTP on any free port: a response names the method, the path, the host and the body of
+/// its request.
 async fn http_server() -> Result<SocketAddr> {
     use http_body_util::BodyExt;
     use hyper::{Request, Response, body::Incoming, service::service_fn};
@@ -305,7 +306,8 @@ async fn ports_lead_to_the_processes_that_annotations_name() -> Result<()> {
     let error = timeout(DEADLINE, error.context("an error stream")?).await?.context("an error")?;
     ensure!(error.contains("error forwarding port 81 to pod web"), "{error}");
     ensure!(error.contains("sim.coracle.dev/forward: 81="), "{error}");
-    // A pod without the annotation says so at once, as the connection's error: clients of channels wait for that.
+    // A pod without the annotation says so at once, as the connection's error: clients of channels
+    // wait for that.
     let mut forwarder = timeout(DEADLINE, pods.portforward("plain", &[80])).await??;
     let error = timeout(DEADLINE, forwarder.take_error(80).context("an error stream")?).await?;
     ensure!(error.is_some_and(|error| error.contains("sim.coracle.dev/forward: 80=")));

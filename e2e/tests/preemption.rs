@@ -146,7 +146,8 @@ async fn preemption_keeps_to_the_topology_spread() -> Result<()> {
     for i in 0..3 {
         create_ready(&mut client, on(spreading(asking(&format!("low-{i}"), "low", "10")), "node-1")).await?;
     }
-    // A medium one may only be where the high one is, which it cannot preempt, or where low ones go until the skew is right.
+    // A medium one may only be where the high one is, which it cannot preempt, or where low ones go
+    // until the skew is right.
     let mut medium = spreading(asking("medium", "medium", "10"));
     medium["spec"]["topologySpreadConstraints"] = spread;
     let medium = create_ready(&mut client, medium).await?;

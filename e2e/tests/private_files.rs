@@ -1,4 +1,5 @@
-//! Everything that the commands create on a disk is for its owner only, while they run and afterwards, even if the umask permits everything.
+//! Everything that the commands create on a disk is for its owner only, while they run and
+//! afterwards, even if the umask permits everything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -138,7 +139,8 @@ impl Process {
     }
 }
 
-/// Visits everything below a directory with its mode. Links have none, and what vanishes meanwhile is left out.
+/// Visits everything below a directory with its mode. Links have none, and what vanishes meanwhile
+/// is left out.
 fn walk(directory: &Path, visit: &mut impl FnMut(&Path, u32)) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,4 +1,5 @@
-//! Settling: after it nothing happens but by timers and clients; what keeps a control plane from it is named.
+//! Settling: after it nothing happens but by timers and clients; what keeps a control plane from it
+//! is named.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The behavior of simulated containers: by their commands, their restart policies, and the annotations that they inherit.
+//! The behavior of simulated containers: by their commands, their restart policies, and the
+//! annotations that they inherit.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;

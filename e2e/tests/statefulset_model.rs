@@ -1,12 +1,14 @@
-//! A random search for violations of a StatefulSet's guarantees: users scale it, move its range, update it, change its policies and
-//! disturb its pods and claims at random, in bursts, and the server is ended at random in between. After each burst, once the
-//! set is stable:
+//! A random search for violations of a StatefulSet's guarantees: users scale it, move its range,
+//! update it, change its policies and disturb its pods and claims at random, in bursts, and the
+//! server is ended at random in between. After each burst, once the set is stable:
 //! - its pods are those of the range, ready, and of the revisions that the partition demands;
 //! - they were created and deleted in order, if the pod management is ordered;
-//! - each claim exists exactly if the policy keeps it, and the data on the volumes are as old as their claims.
+//! - each claim exists exactly if the policy keeps it, and the data on the volumes are as old as
+//!   their claims.
 //!
-//! Finally the set is deleted, and only the directories of the remaining claims exist. `HUNT_SECONDS=600 cargo test -p coracle-e2e
-//! --test statefulset_model` runs for ten minutes; a failure names its seed, and `HUNT_SEED=N` starts with it.
+//! Finally the set is deleted, and only the directories of the remaining claims exist.
+//! `HUNT_SECONDS=600 cargo test -p coracle-e2e --test statefulset_model` runs for ten minutes; a
+//! failure names its seed, and `HUNT_SEED=N` starts with it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,7 +237,8 @@ impl RandomRun {
         Ok(all.get(index).map(ResourceExt::name_any))
     }
 
-    /// Waits until set, pods and status agree. Where a user has to intervene, the test does; returns whether it did.
+    /// Waits until set, pods and status agree. Where a user has to intervene, the test does;
+    /// returns whether it did.
     async fn until_stable(&self, scenario: &Scenario) -> Result<bool> {
         let names: BTreeSet<String> = self.wanted.range().map(|ordinal| pod_of(SET, ordinal)).collect();
         let has_intervened = Cell::new(false);
@@ -251,8 +254,9 @@ impl RandomRun {
                 .collect();
             for pod in pods.iter().filter(|pod| !is_ready(pod) && !is_terminating(*pod)) {
                 let name = pod.name_any();
-                // In Kubernetes a user has to intervene here too: a node does not start a pod with a terminating claim, and the claim is kept
-                // because of the pod; and ordered sets leave several pods that never become ready.
+                // In Kubernetes a user has to intervene here too: a node does not start a pod with
+                // a terminating claim, and the claim is kept because of the pod; and ordered sets
+                // leave several pods that never become ready.
                 let is_stuck = is_placed(pod) && terminating.contains(&format!("data-{name}"));
                 if is_unready(pod) {
                     set_status(scenario, &name, &ready("True")).await?;
@@ -315,7 +319,8 @@ impl RandomRun {
     /// all the time do not.
     async fn assert_claims_retained_or_deleted(&mut self, scenario: &Scenario, burst: &Burst) -> Result<()> {
         let is_kept = burst.wanted.iter().all(|wanted| !wanted.deletes_when_scaled);
-        // If pods were deleted for other reasons too, a claim may remain without a pod to be deleted with.
+        // If pods were deleted for other reasons too, a claim may remain without a pod to be
+        // deleted with.
         let scaled = match burst.wanted.as_slice() {
             [before, after] if !burst.disturbs_pods && before.image == after.image => Some((before, after)),
             _ => None,

@@ -1,5 +1,6 @@
-//! `persistentVolumeClaimRetentionPolicy` as announced: the matrix of four cases, each by the example of the announcement, and its
-//! statements about the volumes behind the claims; uninterrupted and with restarts of the server. The design itself is tested in
+//! `persistentVolumeClaimRetentionPolicy` as announced: the matrix of four cases, each by the
+//! example of the announcement, and its statements about the volumes behind the claims;
+//! uninterrupted and with restarts of the server. The design itself is tested in
 //! `statefulset_auto_delete_pvc.rs`.
 
 use anyhow::{Result, ensure};

@@ -1,4 +1,5 @@
-//! The limits of the store: large objects, a full store, a full disk, expired events; and its file permissions.
+//! The limits of the store: large objects, a full store, a full disk, expired events; and its file
+//! permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the kubelets.
+//! Flags that turn features on and off: admission plugins, feature gates, the scheduler and the
+//! kubelets.
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster;
@@ -42,7 +43,8 @@ async fn scheduler_and_kubelet_are_selected_by_name() -> Result<()> {
             pod.is_some_and(|pod| node.is_some() == is_bound && (pod_phase(pod) == "Running") == is_running)
         };
         until_object(pods.clone(), "p", is_in_expected_phase).await.context(selection)?;
-        // Once another pod, which needs no scheduler, has come this far, whatever was to happen to this one has happened.
+        // Once another pod, which needs no scheduler, has come this far, whatever was to happen to
+        // this one has happened.
         let mut placed = pod("placed", &[]);
         placed["spec"]["nodeName"] = json!("node-0");
         pods.create(&PostParams::default(), &serde_json::from_value(placed)?).await?;

@@ -27,7 +27,8 @@ fn path(name: &str) -> String {
     format!("{}/{name}", pods(DEFAULT))
 }
 
-/// Creates a pod that tolerates the taint forever, for some seconds, or not at all, and waits until it is ready.
+/// Creates a pod that tolerates the taint forever, for some seconds, or not at all, and waits until
+/// it is ready.
 async fn create(client: &mut JsonClient, name: &str, tolerates: Option<Option<u32>>) -> Result<()> {
     let mut pod = template("taints", json!({}));
     pod["metadata"]["name"] = json!(name);

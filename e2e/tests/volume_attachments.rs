@@ -1,6 +1,6 @@
 //! VolumeAttachments and VolumeAttributesClasses of clients, following upstream's conformance tests
-//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): controllers delete only their own objects, and
-//! protected objects are deleted once they are unused.
+//! (`test/e2e/storage/volume_attachment.go`, `volumeattributesclass.go`): controllers delete only
+//! their own objects, and protected objects are deleted once they are unused.
 
 use std::fmt::Debug;
 

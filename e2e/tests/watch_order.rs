@@ -21,8 +21,8 @@ const END_OF_STREAM_AND_HEADERS: u8 = 1 | 4;
 
 const KINDS: [&str; 3] = ["configmaps", "secrets", "services"];
 
-/// Several watches on a connection of HTTP/2, whose frames are read as they come: a client library would hand out the events of each watch
-/// in an order of its own.
+/// Several watches on a connection of HTTP/2, whose frames are read as they come: a client library
+/// would hand out the events of each watch in an order of its own.
 struct Watches {
     stream: TlsStream<TcpStream>,
     /// The rest of the last line, by stream.
@@ -105,7 +105,8 @@ fn revision(event: &Value) -> Option<u64> {
     event["object"]["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-/// Updates objects of several kinds one after the other, each before the response to the last one could be seen by a watch that is not quick.
+/// Updates objects of several kinds one after the other, each before the response to the last one
+/// could be seen by a watch that is not quick.
 async fn write(mut client: JsonClient, namespace: String, rounds: usize, seed: usize) -> Result<()> {
     for round in 0..rounds {
         for step in 0..4 {
@@ -168,7 +169,8 @@ async fn events_of_all_watches_of_a_client_come_in_order() -> Result<()> {
         writer.await??;
     }
     println!("{} of {seen} events came after a later one: {inversions:?}", inversions.len());
-    // An event waits a few milliseconds at most for earlier ones; on a busy machine that may be too short.
+    // An event waits a few milliseconds at most for earlier ones; on a busy machine that may be too
+    // short.
     ensure!(inversions.len() * 33 <= seen, "{} of {seen}: {inversions:?}", inversions.len());
     Ok(())
 }

@@ -6,10 +6,11 @@ use parking_lot::Mutex;
 
 use crate::{EntryId, Index, Key, Object, Revision};
 
-/// One change: a creation has no `before`, a deletion no `after`. All changes of a transaction have the same revision.
+/// One change: a creation has no `before`, a deletion no `after`. All changes of a transaction have
+/// the same revision.
 ///
-/// If a watcher has to see a deletion (the object was deleted, or left the watcher's selection), the object to send is
-/// `before.restamped(event.revision)`.
+/// If a watcher has to see a deletion (the object was deleted, or left the watcher's selection),
+/// the object to send is `before.restamped(event.revision)`.
 pub struct Event<I: Index> {
     /// The object's key.
     pub key: Key,
@@ -19,15 +20,16 @@ pub struct Event<I: Index> {
     pub before: Option<Arc<Object<I>>>,
     /// The version that was stored.
     pub after: Option<Arc<Object<I>>>,
-    /// The author that [`Store::commit_by`](crate::Store::commit_by) was called with. None if there was none, if another
-    /// process wrote it, and if the log was read since.
+    /// The author that [`Store::commit_by`](crate::Store::commit_by) was called with. None if there
+    /// was none, if another process wrote it, and if the log was read since.
     pub author: Option<I::Author>,
     /// The position of this change in its transaction.
     index: u32,
     frame: Mutex<FrameCache<I::Frame>>,
 }
 
-/// Frames are kept for recent events only: watchers that keep up share them, and the past would cost twice its bytes.
+/// Frames are kept for recent events only: watchers that keep up share them, and the past would
+/// cost twice its bytes.
 enum FrameCache<F> {
     Enabled(Option<F>),
     Disabled,
@@ -52,8 +54,8 @@ impl<I: Index> Event<I> {
     /// Returns this event's frame. `make` encodes it for the first caller, and it is shared with
     /// the others.
     ///
-    /// There is one frame to an event: a watcher that shows the event otherwise (a selection it enters or leaves, another
-    /// representation) makes its own.
+    /// There is one frame to an event: a watcher that shows the event otherwise (a selection it
+    /// enters or leaves, another representation) makes its own.
     pub fn frame(&self, make: impl FnOnce(&Event<I>) -> I::Frame) -> I::Frame {
         // Made under the lock, so that a crowd woken at once encodes once.
         let mut slot = self.frame.lock();

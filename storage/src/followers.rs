@@ -1,7 +1,7 @@
 //! The watchers that wait for events of a bucket, and the events that they have yet to handle.
 //!
-//! A watcher has handled what it has returned once it is asked for more. So it is known whether anybody has yet to handle an
-//! event, without any message to them or from them.
+//! A watcher has handled what it has returned once it is asked for more. So it is known whether
+//! anybody has yet to handle an event, without any message to them or from them.
 
 use std::{
     sync::{
@@ -79,7 +79,8 @@ impl Followers {
         let follower = Follower { bucket: bucket.clone(), handled: AtomicU64::new(handled.0), name };
         let follower = Arc::new(follower);
         let mut followers = self.followers.lock();
-        // The dead are removed whenever there is no room left, so that a new one costs little in the mean.
+        // The dead are removed whenever there is no room left, so that a new one costs little in
+        // the mean.
         if followers.len() == followers.capacity() {
             followers.retain(|follower| follower.strong_count() > 0);
         }

@@ -9,7 +9,8 @@ pub trait Index: Send + Sync + 'static {
     /// An event encoded for watchers (cheap to clone, such as `Bytes`); see
     /// [`Event::frame`](crate::Event::frame).
     type Frame: Clone + Send + Sync + 'static;
-    /// The author of a write, kept in memory with its events; see [`Event::author`](crate::Event::author).
+    /// The author of a write, kept in memory with its events; see
+    /// [`Event::author`](crate::Event::author).
     type Author: Clone + Send + Sync + 'static;
 
     /// Reads one stored value: once per version, when it is written or loaded.

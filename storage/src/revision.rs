@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A point in the store's history: the number of the transaction that led to it. Zero is before the first.
+/// A point in the store's history: the number of the transaction that led to it. Zero is before the
+/// first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -32,7 +33,8 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The identity of one change in the log: the revision of its transaction, and its index among the transaction's changes.
+/// The identity of one change in the log: the revision of its transaction, and its index among the
+/// transaction's changes.
 ///
 /// Ordered by revision, then by index: the order of the writes in their transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +63,8 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// The oldest revision one may start from: every change *after* it is still known, and the state *at* it can be rebuilt.
+/// The oldest revision one may start from: every change *after* it is still known, and the state
+/// *at* it can be rebuilt.
 ///
 /// The change at the compact revision itself may be compacted too: a watch that starts after it
 /// does not need it.

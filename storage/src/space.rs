@@ -12,7 +12,8 @@ use crate::{Index, Limits, Object, StoreError};
 /// The growth of an object, in bytes, up to which an update is small.
 const SMALL_UPDATE_BYTES: u64 = 1 << 10;
 
-/// The divisor of the quota that gives the reserve: small updates may exceed the quota by this much.
+/// The divisor of the quota that gives the reserve: small updates may exceed the quota by this
+/// much.
 const RESERVE_DIVISOR: u64 = 64;
 
 /// The effect of a transaction on the bytes of live objects.

@@ -42,7 +42,8 @@ struct Handle<I: Index> {
     queue: Arc<Semaphore>,
 }
 
-/// The bytes of values that may wait in the mailbox, including those of callers that wait no longer.
+/// The bytes of values that may wait in the mailbox, including those of callers that wait no
+/// longer.
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// The minimum size that a write counts, in bytes.
@@ -52,7 +53,8 @@ impl<I: Index> Store<I> {
     /// Opens a log and loads what is in it. Blocks until all is loaded.
     ///
     /// # Errors
-    /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what else the log ran into.
+    /// [`LogError::InUse`], [`LogError::Damaged`] (also if the index cannot read a value), or what
+    /// else the log ran into.
     pub fn open(log: Box<dyn Log>, index: I, options: Options) -> Result<Store<I>, LogError> {
         Store::open_with_authors(log, index, options, &|_| None)
     }
@@ -124,8 +126,8 @@ impl<I: Index> Store<I> {
         self.0.shared.peek().get(key).cloned()
     }
 
-    /// Returns a revision not before the last change of a bucket, and not after its next one. The
-    /// bucket is unchanged while it is the same.
+    /// Returns a revision not before the last change of a bucket, and not after its next one. While
+    /// this revision is the same, the bucket is unchanged.
     pub fn last_change(&self, bucket: &str) -> Revision {
         self.0.shared.peek().last_change(bucket)
     }
@@ -151,8 +153,8 @@ impl<I: Index> Store<I> {
     /// events since.
     ///
     /// # Errors
-    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`] above the newest
-    /// revision.
+    /// [`RevisionError::Compacted`] below the bucket's compact revision; [`RevisionError::Future`]
+    /// above the newest revision.
     pub fn snapshot_at(&self, bucket: &str, at: Revision) -> Result<BucketSnapshot<I>, RevisionError> {
         let shared = &self.0.shared;
         let state = shared.state();
@@ -179,7 +181,7 @@ impl<I: Index> Store<I> {
         Ok(Watcher::new(shared.clone(), bucket.clone(), after, waker, woken))
     }
 
-    /// Returns the watchers that wait although they have unhandled events.
+    /// Returns the watchers that have events that they have not handled yet.
     pub fn unfollowed(&self) -> Vec<Unfollowed> {
         let state = self.0.shared.state();
         self.0.shared.followers.unfollowed(|bucket, after| state.has_events_after(bucket, after))
@@ -230,11 +232,12 @@ impl<I: Index> Store<I> {
         }
     }
 
-    /// Waits until the store shows all that was committed before the call, by whomever: for linearizable reads. A store
-    /// that writes its log alone shows it at once.
+    /// Waits until the store shows all that was committed before the call, by whomever: for
+    /// linearizable reads. A store that writes its log alone shows it at once.
     ///
     /// # Errors
-    /// [`LinearizeError`] if the log does not respond, or the store does not come that far by the deadline.
+    /// [`LinearizeError`] if the log does not respond, or the store does not come that far by the
+    /// deadline.
     pub async fn linearize(&self, deadline: Instant) -> Result<(), LinearizeError> {
         let Some(linearizer) = &self.0.linearizer else { return Ok(()) };
         let committed = match tokio::time::timeout_at(deadline, linearizer.committed()).await {
@@ -265,10 +268,11 @@ impl<I: Index> Store<I> {
         }
     }
 
-    /// Writes several keys, all or none, each under its own expectation. Readers see all of it or nothing.
+    /// Writes several keys, all or none, each under its own expectation. Readers see all of it or
+    /// nothing.
     ///
-    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait to be written
-    /// already.
+    /// Dropping the call does not stop the write, unless it still waits because too many bytes wait
+    /// to be written already.
     ///
     /// # Errors
     /// See [`StoreError`]. An expectation that does not hold is not an error but
@@ -340,7 +344,8 @@ impl<I: Index> Store<I> {
         answer.await.map_err(|_| self.0.closed_error())
     }
 
-    /// Forgets history up to a revision (or the newest, if that is less) before its time, in memory and in the log.
+    /// Forgets history up to a revision (or the newest, if that is less) before its time, in memory
+    /// and in the log.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -350,10 +355,12 @@ impl<I: Index> Store<I> {
         answer.await.map_err(|_| self.0.closed_error())?
     }
 
-    /// Makes everything durable and releases the log. Writes that wait are done before; later ones are refused.
+    /// Makes everything durable and releases the log. Writes that wait are done before; later ones
+    /// are refused.
     ///
     /// # Errors
-    /// [`StoreError::Failed`] if the log failed, now or before; [`StoreError::Closed`] if it was closed before.
+    /// [`StoreError::Failed`] if the log failed, now or before; [`StoreError::Closed`] if it was
+    /// closed before.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         self.0.send(Message::Close(Some(reply)))?;
@@ -371,8 +378,9 @@ impl<I: Index> Store<I> {
     /// Returns an error if the store cannot accept all writes.
     ///
     /// # Errors
-    /// As [`health`](Self::health), [`StoreError::NoSpace`] while the disk is full and only deletions are taken, and
-    /// [`StoreError::Unavailable`] while a log that others share cannot be reached.
+    /// As [`health`](Self::health), [`StoreError::NoSpace`] while the disk is full and only
+    /// deletions are taken, and [`StoreError::Unavailable`] while a log that others share cannot be
+    /// reached.
     pub fn readiness(&self) -> Result<(), StoreError> {
         self.health()?;
         if let Some(linearizer) = &self.0.linearizer {

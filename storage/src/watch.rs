@@ -1,11 +1,11 @@
 //! Watch: a cursor on a bucket's events.
 //!
-//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish, wake, and leave; a slow
-//! reader costs only itself.
+//! A watcher *pulls*: it reads the published state's events after its cursor. Writers publish,
+//! wake, and leave; a slow reader costs only itself.
 //!
 //! Always true here:
-//! - Each event of the bucket after the start is returned exactly once, in order of revision; those of one revision are
-//!   returned together, in the order of the writes in their transaction.
+//! - Each event of the bucket after the start is returned exactly once, in order of revision; those
+//!   of one revision are returned together, in the order of the writes in their transaction.
 //! - A cursor below the bucket's compact revision ends in [`Compacted`], never in silence.
 //! - A wake-up carries nothing: whoever misses one finds the events all the same.
 
@@ -19,10 +19,12 @@ use crate::{
     shared::Shared,
 };
 
-/// A batch with so many events ends with its current transaction, so that a watcher far behind leaves others their turn.
+/// A batch with so many events ends with its current transaction, so that a watcher far behind
+/// leaves others their turn.
 const BATCH: usize = 256;
 
-/// So does a batch with so many bytes of objects: this bounds what a watcher holds that does not go on.
+/// So does a batch with so many bytes of objects: this bounds what a watcher holds that does not go
+/// on.
 const BATCH_BYTES: usize = 32 << 10;
 
 /// One reader of a bucket's changes.
@@ -50,16 +52,18 @@ impl<I: Index> Watcher<I> {
         Watcher { shared, bucket, seen: after, waker, woken, name: None, follower: None }
     }
 
-    /// Waits for events and returns those there are, oldest first: one at least, and not more than fit a batch. The
-    /// events of a transaction are never in two batches, however many they are.
+    /// Waits for events and returns those there are, oldest first: one at least, and not more than
+    /// fit a batch. The events of a transaction are never in two batches, however many they are.
     ///
-    /// The events that were returned before count as handled: see [`Store::unfollowed`](crate::Store::unfollowed).
+    /// The events that were returned before count as handled: see
+    /// [`Store::unfollowed`](crate::Store::unfollowed).
     ///
-    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more events, and this waits for
-    /// ever.
+    /// Safe to drop while waiting: nothing is lost. Once the store is closed there are no more
+    /// events, and this waits for ever.
     ///
     /// # Errors
-    /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are forgotten.
+    /// [`Compacted`] once the watcher has fallen so far behind that events it has not seen are
+    /// forgotten.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<I>>>, Compacted> {
         let followers = &self.shared.followers;
         match &self.follower {
@@ -67,7 +71,8 @@ impl<I: Index> Watcher<I> {
             None => self.follower = Some(followers.add(&self.bucket, self.seen, self.name.take())),
         }
         loop {
-            // The wake must be taken before the state is read: a state published in between wakes again.
+            // The wake must be taken before the state is read: a state published in between wakes
+            // again.
             self.woken.borrow_and_update();
             let events = self.try_next()?;
             if !events.is_empty() {
@@ -99,7 +104,8 @@ impl<I: Index> Watcher<I> {
         }
         self.seen = match events.last() {
             Some(last) => last.revision,
-            // Nothing in the bucket up to this state: so much is certain, even if only other buckets moved.
+            // Nothing in the bucket up to this state: so much is certain, even if only other
+            // buckets moved.
             None => self.seen.max(state.revision()),
         };
         Ok(events)

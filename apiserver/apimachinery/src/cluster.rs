@@ -1,4 +1,5 @@
-//! Read access to the stored objects, for admission plugins and authenticators. The counterpart of upstream's listers.
+//! Read access to the stored objects, for admission plugins and authenticators. The counterpart of
+//! upstream's listers.
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -91,7 +92,8 @@ pub trait Cluster: Sync {
         Ok(namespace.as_ref().map(NamespacePhase::of))
     }
 
-    /// Waits until an object exists, for a second or two at most. The caller has to look it up afterwards.
+    /// Waits until an object exists, for a second or two at most. The caller has to look it up
+    /// afterwards.
     fn wait_for<'a>(
         &'a self,
         resource: &'a GroupResource,

@@ -10,8 +10,8 @@ pub fn is_true(status: &Value, condition_type: &str) -> bool {
     conditions.iter().any(|condition| condition["type"] == condition_type && condition["status"] == "True")
 }
 
-/// Sets a condition in a status. `lastTransitionTime` changes only with the condition's own status; an empty reason or message
-/// is absent.
+/// Sets a condition in a status. `lastTransitionTime` changes only with the condition's own status;
+/// an empty reason or message is absent.
 pub fn set(status: &mut Value, condition_type: &str, is_true: bool, reason: &str, message: &str, now: &str) {
     let text = if is_true { "True" } else { "False" };
     let mut condition = json!({"type": condition_type, "status": text, "lastTransitionTime": now});

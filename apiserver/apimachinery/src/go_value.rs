@@ -1,5 +1,5 @@
-//! JSON values as Go's `fmt` prints them: `map[a:1 b:[x y]]`. Errors of strategic merge patches and cells of custom
-//! columns print values in this format.
+//! JSON values as Go's `fmt` prints them: `map[a:1 b:[x y]]`. Errors of strategic merge patches and
+//! cells of custom columns print values in this format.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -51,7 +51,8 @@ pub trait ObjectMeta {
         let value = if finalizers.is_empty() { Value::Null } else { finalizers.into() };
         self.set_meta("finalizers", value);
     }
-    /// Increments `metadata.generation` for a change of the desired state, unless the object has none.
+    /// Increments `metadata.generation` for a change of the desired state, unless the object has
+    /// none.
     fn bump_generation(&mut self) {
         let generation = self.generation();
         if generation > 0 {

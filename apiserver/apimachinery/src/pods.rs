@@ -1,4 +1,5 @@
-//! The semantics of pods, as they are written. `coracle-kinds` has the same for controllers, which work with typed pods.
+//! The semantics of pods, as they are written. `coracle-kinds` has the same for controllers, which
+//! work with typed pods.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Users, as authentication knows them; the counterpart of upstream's `k8s.io/apiserver/pkg/authentication/user`.
+//! Users, as authentication knows them; the counterpart of upstream's
+//! `k8s.io/apiserver/pkg/authentication/user`.
 
 use std::collections::BTreeMap;
 

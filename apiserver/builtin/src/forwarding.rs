@@ -1,7 +1,8 @@
 //! The addresses that the ports of simulated pods may lead to.
 //!
-//! A pod is simulated, but the annotation `sim.coracle.dev/forward` names processes that stand for its ports. By that, whoever may create
-//! pods reaches what this machine reaches; so which addresses are allowed is the decision of the one who starts the server.
+//! A pod is simulated, but the annotation `sim.coracle.dev/forward` names processes that stand for
+//! its ports. By that, whoever may create pods reaches what this machine reaches; so which
+//! addresses are allowed is the decision of the one who starts the server.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,7 +29,8 @@ pub struct ForwardAccess {
 }
 
 impl ForwardAccess {
-    /// Allows the configured addresses; without them those of the loopback interface, if the server itself is served there alone.
+    /// Allows the configured addresses; without them those of the loopback interface, if the server
+    /// itself is served there alone.
     ///
     /// - `listener`: the address of this server
     /// - `own_ports`: ports of other servers that must not be reached, such as those of etcd
@@ -47,8 +49,8 @@ impl ForwardAccess {
         ForwardAccess { allowed, refused_ports: own_ports.into_iter().chain([listener.port()]).collect() }
     }
 
-    /// Refuses an address that ports may not lead to. The ports of this server and of etcd are refused on every address, since a machine has
-    /// several.
+    /// Refuses an address that ports may not lead to. The ports of this server and of etcd are
+    /// refused on every address, since a machine has several.
     ///
     /// # Errors
     /// The reason.

@@ -1,6 +1,6 @@
 //! The parts that a server of Kubernetes' built-in kinds attaches to the generic API server:
-//! admission plugins, quotas, allocation, RBAC, addresses of Services, subresources of pods, reviews,
-//! tokens, the objects of the start. The counterpart of k8s.io/kubernetes' `plugin` and
+//! admission plugins, quotas, allocation, RBAC, addresses of Services, subresources of pods,
+//! reviews, tokens, the objects of the start. The counterpart of k8s.io/kubernetes' `plugin` and
 //! `pkg/registry` over k8s.io/apiserver.
 //!
 //! The rules of single kinds are in `coracle-resources`; neither crate depends on the other.

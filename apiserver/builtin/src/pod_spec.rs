@@ -10,7 +10,8 @@ pub(super) use coracle_pod_resources::ResourceList;
 /// A pod's containers, in the order in which policies look at them.
 pub(super) const ALL_CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// The annotation of mirror pods, which a kubelet creates for static pods; the value is a hash of the file.
+/// The annotation of mirror pods, which a kubelet creates for static pods; the value is a hash of
+/// the file.
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 
 pub(super) fn containers<'a>(spec: &'a Value, lists: &'a [&str]) -> impl Iterator<Item = &'a Value> {

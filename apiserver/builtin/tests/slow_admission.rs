@@ -19,7 +19,8 @@ const NAMESPACE: &str = "/api/v1/namespaces/default";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits with objects that are named `slow` until the test lets them pass, as for a webhook that takes its time.
+/// Waits with objects that are named `slow` until the test lets them pass, as for a webhook that
+/// takes its time.
 struct Slow {
     reached: Arc<Semaphore>,
     released: Arc<Semaphore>,

@@ -1,9 +1,9 @@
 //! Compares the strategies with the recorded responses of a real Kubernetes 1.36.2 server.
 //!
-//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a merge patch over the
-//! base (or over `old`, itself a patch over the base, if the case is an update), `causes` are those of the rejected
-//! dry run, `stored` is what the server added to an accepted object. `…` ends a cause without its explaining
-//! expression.
+//! `answers.jsonl` has a line for each kind's base object and a line for each case: `change` is a
+//! merge patch over the base (or over `old`, itself a patch over the base, if the case is an
+//! update), `causes` are those of the rejected dry run, `stored` is what the server added to an
+//! accepted object. `…` ends a cause without its explaining expression.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! The table of the built-in kinds: what the published types do not say about a kind, one entry each.
+//! The table of the built-in kinds: what the published types do not say about a kind, one entry
+//! each.
 
 use coracle_apimachinery::render::table::Printer;
 use coracle_apimachinery::strategy::{Behavior, DefaultStrategy, ResetFields, ScaleStrategy};

@@ -1,8 +1,10 @@
-//! The built-in kinds: how each behaves in the generic pipeline, and the strategy where data cannot say it.
+//! The built-in kinds: how each behaves in the generic pipeline, and the strategy where data cannot
+//! say it.
 //!
-//! Names, scopes, verbs and fields come from the schema table; this is what the published modules do not say.
-//! Start at [`behavior`], which reads the table in `built_in.rs`; [`built_in()`] makes the table of resources of it. The API
-//! server knows no kind of this crate: whoever starts it passes the table.
+//! Names, scopes, verbs and fields come from the schema table; this is what the published modules
+//! do not say. Start at [`behavior`], which reads the table in `built_in.rs`; [`built_in()`] makes
+//! the table of resources of it. The API server knows no kind of this crate: whoever starts it
+//! passes the table.
 
 #![warn(missing_docs)]
 

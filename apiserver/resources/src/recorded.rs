@@ -1,6 +1,6 @@
 //! The common parts of the tests with recorded responses of a real server: reading the cases, merge
-//! patches, and the context of the requests. The formats differ in the parts of a response that they
-//! recorded: see `answers.rs`, `corpus.rs`, `pod_spec/tests.rs` and `printers/tests.rs`.
+//! patches, and the context of the requests. The formats differ in the parts of a response that
+//! they recorded: see `answers.rs`, `corpus.rs`, `pod_spec/tests.rs` and `printers/tests.rs`.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub fn causes(errors: &Errors) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 
-/// Sets `apiVersion` and `kind` as stored objects have them, so that the names that strategies read are checked.
+/// Sets `apiVersion` and `kind` as stored objects have them, so that the names that strategies read
+/// are checked.
 pub fn set_type(object: &mut Value, group: &str, kind: &str) {
     let mut resources = schema().resources().iter();
     let resource = resources.find(|resource| resource.group == group && resource.kind == kind);

@@ -109,7 +109,8 @@ fn subresource(subresource: &'static schema::Subresource) -> Option<Subresource>
 }
 
 fn storage(resource: &schema::Resource) -> Option<Storage> {
-    // A version that is not served differs in name only, and has no type here: in its stead stands the one that is served.
+    // A version that is not served differs in name only, and has no type here: in its stead stands
+    // the one that is served.
     let (group, version) = match resource.storage_version {
         (group, version) if schema().kind(group, version, resource.kind).is_some() => (group, version),
         _ => (resource.group, resource.version),

@@ -1,7 +1,8 @@
 //! Authentication: from credentials to a user.
 //!
-//! As in kube-apiserver a client certificate is tried first, then a bearer token. A request that presents neither is
-//! anonymous; a request with invalid credentials only is rejected. RBAC decides what anonymous users may do.
+//! As in kube-apiserver a client certificate is tried first, then a bearer token. A request that
+//! presents neither is anonymous; a request with invalid credentials only is rejected. RBAC decides
+//! what anonymous users may do.
 //!
 //! Start at [`Authenticator::authenticate`].
 
@@ -63,8 +64,8 @@ pub enum TokenOutcome {
     },
 }
 
-/// An authenticator of requests that have neither a client certificate nor a bearer token, such as those of a page with a
-/// cookie.
+/// An authenticator of requests that have neither a client certificate nor a bearer token, such as
+/// those of a page with a cookie.
 pub trait RequestAuthenticator: Send + Sync {
     /// Returns the user of a request; None if the request has no credentials for this
     /// authenticator. It gets the whole head of the request, because a user may be valid for some
@@ -132,10 +133,11 @@ impl Authenticator {
     /// Authenticates a request with these headers over a connection from this peer.
     ///
     /// # Errors
-    /// [`Error::Unauthorized`] if credentials were presented and none is valid, or if there are none and anonymous requests are
-    /// not allowed.
+    /// [`Error::Unauthorized`] if credentials were presented and none is valid, or if there are
+    /// none and anonymous requests are not allowed.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<UserInfo>> {
-        // A connection can outlive its client certificate, so the validity is checked for each request.
+        // A connection can outlive its client certificate, so the validity is checked for each
+        // request.
         let known = match peer {
             Peer::Known(user) => Some(user),
             Peer::Certified(certificate) => certificate.user_at(self.clock.now().as_second()),

@@ -1,6 +1,8 @@
-//! The cluster's certificate authority, and the certificates that it issues for this server and its administrator.
+//! The cluster's certificate authority, and the certificates that it issues for this server and its
+//! administrator.
 //!
-//! The authority is never replaced, because every issued kubeconfig trusts it: problems with it are reported instead.
+//! The authority is never replaced, because every issued kubeconfig trusts it: problems with it are
+//! reported instead.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,8 +41,8 @@ pub(super) const SERVER_NAMES: [&str; 8] = [
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) const CA_LIFETIME: Duration = Duration::from_secs(3650 * DAY.as_secs());
 pub(super) const LEAF_LIFETIME: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// The time by which certificates are valid before their creation, but not before their authority: clocks differ and may be
-/// set back.
+/// The time by which certificates are valid before their creation, but not before their authority:
+/// clocks differ and may be set back.
 pub(super) const BACKDATE: Duration = Duration::from_secs(365 * DAY.as_secs());
 /// The same for certificates that are issued before the validity of their authority begins.
 const LEAF_BACKDATE: Duration = Duration::from_secs(60 * 60);

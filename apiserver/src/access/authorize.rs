@@ -18,7 +18,8 @@ use crate::request::RequestInfo;
 /// The attributes of a request that authorization decides by.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestAttributes<'a> {
-    /// An API verb (`get`, `list`, `deletecollection`, ...), or for paths the HTTP method in lower case.
+    /// An API verb (`get`, `list`, `deletecollection`, ...), or for paths the HTTP method in lower
+    /// case.
     pub verb: &'a str,
     /// The resource or path.
     pub target: Target<'a>,
@@ -89,12 +90,12 @@ pub struct Decision {
 ///
 /// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
 pub trait RuleResolver: Send + Sync {
-    /// Takes up what was written so far. The decisions about a request follow one call of this, at its start, by a thread of
-    /// normal priority: others may be waiting for the same rules.
+    /// Takes up what was written so far. The decisions about a request follow one call of this, at
+    /// its start, by a thread of normal priority: others may be waiting for the same rules.
     fn refresh(&self);
 
-    /// Decides about a request by what was written before the last [`refresh`](Self::refresh). A denial has its reason; a
-    /// permission has one if it `is_explained`.
+    /// Decides about a request by what was written before the last [`refresh`](Self::refresh). A
+    /// denial has its reason; a permission has one if it `is_explained`.
     fn authorize(&self, user: &UserInfo, request: &RequestAttributes<'_>, is_explained: bool) -> Decision;
 
     /// Returns the rules that apply to a user in a namespace, up to a text of `max_bytes`.
@@ -131,7 +132,8 @@ impl Authorizer {
         Authorizer { resolver: None }
     }
 
-    /// Takes up the rules that were written so far. Also for users who need none, so that what is to be taken up never gets large.
+    /// Takes up the rules that were written so far. Also for users who need none, so that what is
+    /// to be taken up never gets large.
     pub fn refresh(&self) {
         if let Some(resolver) = &self.resolver {
             resolver.refresh();

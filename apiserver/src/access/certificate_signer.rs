@@ -1,8 +1,10 @@
-//! Certificates for the requests of others (PKCS#10): by them users and kubelets authenticate, and kubelets serve.
+//! Certificates for the requests of others (PKCS#10): by them users and kubelets authenticate, and
+//! kubelets serve.
 //!
-//! A certificate is made of the parsed request alone, the same value that was validated: its subject, public key and alternative
-//! names. Everything else that the document asks for is dropped. rcgen is not used for this: in its subjects no attribute can be
-//! there twice, as organizations have to.
+//! A certificate is made of the parsed request alone, the same value that was validated: its
+//! subject, public key and alternative names. Everything else that the document asks for is
+//! dropped. rcgen is not used for this: in its subjects no attribute can be there twice, as
+//! organizations have to.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,7 +113,7 @@ fn signature_algorithm(key: &KeyPair) -> Option<Vec<u8>> {
     known.into_iter().find(|(known, _)| *known == algorithm).map(|(_, identifier)| identifier)
 }
 
-/// Encodes a time, to the second, in the two forms that RFC 5280 defines.
+/// Encodes a time, to the second, in the form that RFC 5280 requires for its year.
 fn time(at: Timestamp) -> Vec<u8> {
     let at = at.to_zoned(TimeZone::UTC);
     match at.year() {

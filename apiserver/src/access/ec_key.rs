@@ -1,6 +1,8 @@
-//! EC private keys in SEC 1 encoding (`BEGIN EC PRIVATE KEY`), which more clients support than PKCS#8.
+//! EC private keys in SEC 1 encoding (`BEGIN EC PRIVATE KEY`), which more clients support than
+//! PKCS#8.
 //!
-//! Source: RFC 5915 (SEC 1), RFC 5958 (PKCS#8, the encoding in which keys are generated and stored here).
+//! Source: RFC 5915 (SEC 1), RFC 5958 (PKCS#8, the encoding in which keys are generated and stored
+//! here).
 
 use pkcs8::PrivateKeyInfoRef;
 use rustls::pki_types::PrivateKeyDer;

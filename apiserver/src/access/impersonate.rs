@@ -1,9 +1,9 @@
 //! Impersonation: `Impersonate-*` headers, for users who are allowed to act as another user.
 //!
-//! Kubernetes 1.36 has five modes (KEP-5284). Four are constrained: the caller needs the right to impersonate that
-//! kind of user *and* the right to make this request in that mode; the fifth is the verb `impersonate`. The first mode
-//! that allows the request is used, beginning with the one that last succeeded for the caller; if none does, the
-//! denial of the first one is returned.
+//! Kubernetes 1.36 has five modes (KEP-5284). Four are constrained: the caller needs the right to
+//! impersonate that kind of user *and* the right to make this request in that mode; the fifth is
+//! the verb `impersonate`. The first mode that allows the request is used, beginning with the one
+//! that last succeeded for the caller; if none does, the denial of the first one is returned.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -66,7 +66,8 @@ impl Impersonator {
     /// Returns the user that the headers request; None if they request none.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] for headers without a user, [`Error::Forbidden`] if the caller is not allowed.
+    /// [`Error::BadRequest`] for headers without a user, [`Error::Forbidden`] if the caller is not
+    /// allowed.
     pub fn impersonate(
         &self,
         headers: &HeaderMap,
@@ -232,7 +233,8 @@ impl Attempt<'_> {
         };
         let mut user = self.requested_user.clone();
         if let Some(node) = node_name(&user.name) {
-            // A right to the associated node must be a right to all nodes, since the node differs between pods.
+            // A right to the associated node must be a right to all nodes, since the node differs
+            // between pods.
             let node = if mode == Mode::AssociatedNode { "*" } else { node };
             rights.check("nodes", "", "", node)?;
             user.groups = vec![NODES.to_owned()];
@@ -322,7 +324,8 @@ fn with_implied_group(mut user: UserInfo) -> UserInfo {
 struct ImpersonationRights<'a> {
     attempt: &'a Attempt<'a>,
     verb: String,
-    /// The API group of users, groups and service accounts: the legacy mode has them in the core group.
+    /// The API group of users, groups and service accounts: the legacy mode has them in the core
+    /// group.
     group: &'static str,
 }
 

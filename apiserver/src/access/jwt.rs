@@ -1,7 +1,9 @@
-//! JWT: the signing key of service account tokens, stored beside the certificates, and the tokens signed with it.
+//! JWT: the signing key of service account tokens, stored beside the certificates, and the tokens
+//! signed with it.
 //!
-//! Generated keys are for ES256. Keys of other clusters, which are loaded from files, are mostly for RS256. Tokens may also be
-//! verified with the public keys of other signers ([`VerificationKey`]).
+//! Generated keys are for ES256. Keys of other clusters, which are loaded from files, are mostly
+//! for RS256. Tokens may also be verified with the public keys of other signers
+//! ([`VerificationKey`]).
 //!
 //! Source: RFC 7519 and 7515; RFC 7517 for the public key.
 
@@ -120,7 +122,8 @@ impl SigningKey {
         self
     }
 
-    /// Replaces the issuers: new tokens name the first, and tokens of all of them are valid. An empty list changes nothing.
+    /// Replaces the issuers: new tokens name the first, and tokens of all of them are valid. An
+    /// empty list changes nothing.
     pub fn with_issuers(mut self, issuers: Vec<String>) -> SigningKey {
         if !issuers.is_empty() {
             self.issuers = issuers;

@@ -1,11 +1,12 @@
 //! Access: authentication, impersonation and authorization.
 //!
-//! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a [`UserInfo`]; [`impersonate`]
-//! may replace it by another one; [`authorize`] decides whether that user may perform the request.
-//! [`certificates`] has those of the cluster's certificate authority (`authority.rs`),
-//! [`tls`] is the listener's use of them.
+//! [`authenticate`] turns credentials (client certificates, bearer tokens, none) into a
+//! [`UserInfo`]; [`impersonate`] may replace it by another one; [`authorize`] decides whether that
+//! user may perform the request. [`certificates`] has those of the cluster's certificate authority
+//! (`authority.rs`), [`tls`] is the listener's use of them.
 //!
-//! Nothing here knows rules: whoever makes an [`authorize::Authorizer`] attaches a [`authorize::RuleResolver`].
+//! Nothing here knows rules: whoever makes an [`authorize::Authorizer`] attaches a
+//! [`authorize::RuleResolver`].
 
 pub mod authenticate;
 mod authority;

@@ -1,7 +1,9 @@
-//! The serving certificate, renewed in place: a server may run for longer than its certificate is valid.
+//! The serving certificate, renewed in place: a server may run for longer than its certificate is
+//! valid.
 //!
-//! There is no timer. Each handshake reads the clock; the first one that finds the certificate about to expire, or not
-//! yet valid because the clock was set back, issues another one, which takes a fraction of a millisecond.
+//! There is no timer. Each handshake reads the clock; the first one that finds the certificate
+//! about to expire, or not yet valid because the clock was set back, issues another one, which
+//! takes a fraction of a millisecond.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,7 +39,8 @@ struct Current {
 }
 
 impl ServingCertificate {
-    /// Presents `pair` as long as it is valid, and then certificates that `authority` issues for `leaf`.
+    /// Presents `pair` as long as it is valid, and then certificates that `authority` issues for
+    /// `leaf`.
     ///
     /// # Errors
     /// [`CertificateError::Pem`] and [`CertificateError::Tls`] for a pair that cannot be parsed.

@@ -92,7 +92,8 @@ impl TokenFile {
             if !is_record.map_err(|source| TokenFileError::Malformed { path: path.to_owned(), source })? {
                 return Ok(TokenFile { users: Arc::new(users), audiences: own_audiences().into() });
             }
-            // Empty lines before a record, which are skipped, are part of it here, and so is its end.
+            // Empty lines before a record, which are skipped, are part of it here, and so is its
+            // end.
             let range = start.byte() as usize..reader.position().byte() as usize;
             let lines = text.get(range).unwrap_or_default();
             let record = lines.trim_start_matches(NEWLINES);

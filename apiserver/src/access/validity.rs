@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use x509_parser::prelude::X509Certificate;
 
-/// A certificate of ours with less than this left is renewed: at start, and the serving certificate also while the
-/// server runs.
+/// A certificate of ours with less than this left is renewed: at start, and the serving certificate
+/// also while the server runs.
 pub const RENEWAL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The period in which a certificate is valid, both ends included, in seconds since 1970.

@@ -1,5 +1,5 @@
-//! The bearer token of a WebSocket request. A browser can set no header of such a request but its sub-protocols, so one of
-//! them may carry the token.
+//! The bearer token of a WebSocket request. A browser can set no header of such a request but its
+//! sub-protocols, so one of them may carry the token.
 //!
 //! Source: kube-apiserver's `authentication/request/websocket`.
 
@@ -27,8 +27,8 @@ pub fn protocols(headers: &HeaderMap) -> Vec<&str> {
 /// Returns the token among the sub-protocols of a WebSocket request.
 ///
 /// # Errors
-/// [`Error::Unauthorized`] for a token that cannot be decoded, for two of them, and for one without another sub-protocol
-/// beside it that the server could select.
+/// [`Error::Unauthorized`] for a token that cannot be decoded, for two of them, and for one without
+/// another sub-protocol beside it that the server could select.
 pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>> {
     if !is_websocket(headers) {
         return Ok(None);

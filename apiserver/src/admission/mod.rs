@@ -1,12 +1,13 @@
 //! Admission: the chain of plugins between a decoded object and its validation.
 //!
-//! First each plugin may mutate the object (`admit`); after the object has been prepared, named and validated, each plugin may
-//! reject it (`validate`). Here are the plugins that know no built-in kind but those that configure them. The list of all plugins is
-//! passed in.
+//! First each plugin may mutate the object (`admit`); after the object has been prepared, named and
+//! validated, each plugin may reject it (`validate`). Here are the plugins that know no built-in
+//! kind but those that configure them. The list of all plugins is passed in.
 //!
-//! Plugins read other objects through [`Cluster`](crate::cluster::Cluster) and know neither store nor HTTP. They run on every
-//! write: each checks the resource first, and none lists anything for a resource that it does not handle. Most decide without
-//! waiting ([`AdmissionPlugin`]); those that wait implement [`AsyncAdmissionPlugin`]. The chain runs without any lock.
+//! Plugins read other objects through [`Cluster`](crate::cluster::Cluster) and know neither store
+//! nor HTTP. They run on every write: each checks the resource first, and none lists anything for a
+//! resource that it does not handle. Most decide without waiting ([`AdmissionPlugin`]); those that
+//! wait implement [`AsyncAdmissionPlugin`]. The chain runs without any lock.
 //!
 //! Start at [`AdmissionChain`].
 

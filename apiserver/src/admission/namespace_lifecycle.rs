@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: rejects creation in a namespace that does not exist or is terminating, and the deletion of the namespaces
-//! that the system needs.
+//! NamespaceLifecycle: rejects creation in a namespace that does not exist or is terminating, and
+//! the deletion of the namespaces that the system needs.
 
 use super::{AdmissionAttributes, AdmissionPlugin, Operation};
 use crate::cluster::{Cluster, NamespacePhase};

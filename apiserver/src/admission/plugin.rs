@@ -29,8 +29,8 @@ pub trait AdmissionPlugin: Send + Sync {
     }
 }
 
-/// A plugin that waits: for another object, or for the response of a webhook. No lock is held meanwhile, so other requests
-/// continue.
+/// A plugin that waits: for another object, or for the response of a webhook. No lock is held
+/// meanwhile, so other requests continue.
 pub trait AsyncAdmissionPlugin: Send + Sync {
     /// Returns `true` if the plugin must be called for the request.
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool;

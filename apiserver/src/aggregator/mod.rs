@@ -1,7 +1,8 @@
 //! Aggregated APIs: groups and versions that another server serves, behind this one.
 //!
-//! An APIService with a service names such a server. Its requests are proxied (`serve/proxy.rs`) once its condition `Available` is
-//! true, which [`AvailabilityController`] keeps; what the server answers to discovery goes into this server's documents.
+//! An APIService with a service names such a server. Its requests are proxied (`serve/proxy.rs`)
+//! once its condition `Available` is true, which [`AvailabilityController`] keeps; what the server
+//! answers to discovery goes into this server's documents.
 //!
 //! | file | owns |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! The part of the document of version 2 that one OpenAPI document contributes, and how that is read from another server's document.
+//! The part of the document of version 2 that one OpenAPI document contributes, and how that is
+//! read from another server's document.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,8 @@ const MAX_MEMBERS: usize = 20_000;
 /// The kinds that a definition may have in one document; others do not count.
 const MAX_KINDS: usize = 256;
 
-/// The part of the document of version 2 that one document contributes, as text: it is kept while the others change.
+/// The part of the document of version 2 that one document contributes, as text: it is kept while
+/// the others change.
 #[derive(Debug, Default, PartialEq)]
 pub struct SwaggerPart {
     /// The path items, by path.
@@ -41,8 +43,9 @@ pub struct Definition {
 }
 
 impl SwaggerPart {
-    /// Reads another server's document of version 2: the paths below `/apis/GROUP/VERSION/`, and what they refer to. Nothing else of
-    /// it is decoded. A path item or definition beyond the limits of responses is left out.
+    /// Reads another server's document of version 2: the paths below `/apis/GROUP/VERSION/`, and
+    /// what they refer to. Nothing else of it is decoded. A path item or definition beyond the
+    /// limits of responses is left out.
     ///
     /// # Errors
     /// It is not JSON.

@@ -1,6 +1,8 @@
-//! The APIServices of custom groups and versions: they are listed as local ones while a definition serves them.
+//! The APIServices of custom groups and versions: they are listed as local ones while a definition
+//! serves them.
 //!
-//! Source: kube-aggregator's `autoregister_controller.go`, with the priorities of `crdregistration_controller.go`.
+//! Source: kube-aggregator's `autoregister_controller.go`, with the priorities of
+//! `crdregistration_controller.go`.
 
 use std::collections::BTreeSet;
 

@@ -46,7 +46,8 @@ pub(super) struct Definition {
     pub status: Arc<Value>,
     /// `metadata.annotations`, for the approval of protected groups.
     pub annotations: Arc<Value>,
-    /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much memory.
+    /// `spec`, from which the resources are made, as text: parsed schemas take ten times as much
+    /// memory.
     spec: Arc<str>,
     /// Ends the watches of the resources when the definition gets another spec or other names, or
     /// is deleted.
@@ -90,7 +91,8 @@ impl Names {
 }
 
 impl Definition {
-    /// Reads a stored definition. What `previous`, its last state, has in common with it is not made again.
+    /// Reads a stored definition. What `previous`, its last state, has in common with it is not
+    /// made again.
     ///
     /// - `converter`: makes the conversion by a webhook
     pub fn read(

@@ -1,4 +1,5 @@
-//! Definitions by the stored objects that they were read from. A fork shares them with its parent, so that it reads no schema anew.
+//! Definitions by the stored objects that they were read from. A fork shares them with its parent,
+//! so that it reads no schema anew.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,7 +13,8 @@ use crate::registry::Stored;
 #[derive(Clone, Default)]
 pub struct KnownDefinitions(Arc<Mutex<ByAddress>>);
 
-/// Definitions by the addresses of their objects. As long as there is a weak reference, nothing else has the address.
+/// Definitions by the addresses of their objects. As long as there is a weak reference, nothing
+/// else has the address.
 type ByAddress = HashMap<usize, (Weak<Stored>, Arc<Definition>)>;
 
 impl KnownDefinitions {

@@ -1,4 +1,5 @@
-//! The status of definitions: who has which names, and what is established. One pure decision about all of them.
+//! The status of definitions: who has which names, and what is established. One pure decision about
+//! all of them.
 
 use std::collections::HashMap;
 

@@ -25,7 +25,8 @@ const fn optional(name: &'static str, value: &'static str) -> Field {
     Field { name, value, required: false }
 }
 
-/// The members in order. Clients read the versions and the platform; the rest has always been there.
+/// The members in order. Clients read the versions and the platform; the rest has always been
+/// there.
 pub const FIELDS: &[Field] = &[
     required("major", MAJOR),
     required("minor", MINOR),

@@ -118,7 +118,8 @@ impl Entry {
     }
 }
 
-/// Parses the list; None if any entry is malformed. Of two entries of one manager the later one counts.
+/// Parses the list; None if any entry is malformed. Of two entries of one manager the later one
+/// counts.
 pub fn read(list: &Value) -> Option<Vec<Entry>> {
     parse(list).ok()
 }

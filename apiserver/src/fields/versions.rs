@@ -1,10 +1,12 @@
 //! The versions of a kind, in each of which fields may be owned.
 //!
-//! An entry of `metadata.managedFields` has the version of its request, so the fields that a write changes are found in that
-//! version too. Conversions in this process are done at once. Those that others do, as a conversion webhook does, are
-//! collected: [`Versions::resolve`] does the work again once the conversion that it lacked has been done.
+//! An entry of `metadata.managedFields` has the version of its request, so the fields that a write
+//! changes are found in that version too. Conversions in this process are done at once. Those that
+//! others do, as a conversion webhook does, are collected: [`Versions::resolve`] does the work
+//! again once the conversion that it lacked has been done.
 //!
-//! Source: `versionconverter.go` of apimachinery's `managedfields`; `conversion/converter.go` of apiextensions-apiserver.
+//! Source: `versionconverter.go` of apimachinery's `managedfields`; `conversion/converter.go` of
+//! apiextensions-apiserver.
 
 use std::borrow::Cow;
 

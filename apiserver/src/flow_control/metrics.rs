@@ -1,4 +1,5 @@
-//! `apiserver_flowcontrol_*`: executing, queued and rejected requests, by FlowSchema and priority level.
+//! `apiserver_flowcontrol_*`: executing, queued and rejected requests, by FlowSchema and priority
+//! level.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::time::Instant;

@@ -21,8 +21,9 @@ pub struct PriorityLevel {
     pub queue_set: Option<Arc<QueueSet>>,
 }
 
-/// Parses all priority levels. The seats of the server are divided among the limited ones in proportion to their
-/// shares, rounded up. A level that is in `known` already keeps its queues, executing and waiting requests.
+/// Parses all priority levels. The seats of the server are divided among the limited ones in
+/// proportion to their shares, rounded up. A level that is in `known` already keeps its queues,
+/// executing and waiting requests.
 pub fn read_all(
     configurations: &[Value],
     server_seats: usize,

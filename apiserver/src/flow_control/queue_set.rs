@@ -45,8 +45,8 @@ impl Rejection {
     }
 }
 
-/// Seats that are assigned fairly: the next one is given to the waiting flow with the fewest, and no flow gets more
-/// than half of them, so that long requests of one flow do not block the others.
+/// Seats that are assigned fairly: the next one is given to the waiting flow with the fewest, and
+/// no flow gets more than half of them, so that long requests of one flow do not block the others.
 #[derive(Default)]
 pub struct QueueSet(Mutex<State>);
 
@@ -168,7 +168,8 @@ impl QueueSet {
 
     /// Assigns free seats to waiting requests.
     fn dispatch(self: &Arc<QueueSet>, mut state: MutexGuard<'_, State>) {
-        // Seats of requests that were cancelled: dropped without the lock, since each releases itself.
+        // Seats of requests that were cancelled: dropped without the lock, since each releases
+        // itself.
         let mut unwanted = Vec::new();
         while state.seats_in_use < state.limits.seats {
             let Some((seats_in_use, _, flow)) = state.queue.first().cloned() else { break };
@@ -191,7 +192,8 @@ impl QueueSet {
         drop(unwanted);
     }
 
-    // The statements that change the state together do not panic, so a poisoned lock still guards a consistent state.
+    // The statements that change the state together do not panic, so a poisoned lock still guards a
+    // consistent state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }

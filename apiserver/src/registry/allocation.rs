@@ -105,8 +105,8 @@ impl Registry {
         allocation.reservation.as_mut().map_or(Ok(true), |reservation| reservation.reserve(self))
     }
 
-    /// Commits an object with what was allocated for it. What was reserved stays so until the store has answered, even if the
-    /// client no longer waits for that.
+    /// Commits an object with what was allocated for it. What was reserved stays so until the store
+    /// has answered, even if the client no longer waits for that.
     pub(super) async fn commit_allocated(
         &self,
         object: Write,

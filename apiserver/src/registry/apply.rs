@@ -22,8 +22,8 @@ impl Registry {
     /// Handles a PATCH with a configuration (server-side apply).
     ///
     /// # Errors
-    /// 400 and 500 for a configuration that does not fit the kind, 409 for fields that others own, and those of a create or of
-    /// an update.
+    /// 400 and 500 for a configuration that does not fit the kind, 409 for fields that others own,
+    /// and those of a create or of an update.
     pub async fn apply(
         &self,
         target: &Target,

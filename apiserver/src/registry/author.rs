@@ -1,7 +1,7 @@
 //! The authors of writes, as the history of the store keeps them.
 //!
-//! Each write is committed with the [`Origin`] of its request. History keeps an [`Author`] with each event: a shared
-//! description of the request, and the time.
+//! Each write is committed with the [`Origin`] of its request. History keeps an [`Author`] with
+//! each event: a shared description of the request, and the time.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

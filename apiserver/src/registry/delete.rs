@@ -18,7 +18,8 @@ use crate::request::options::{DeleteOptions, ListOptions, VersionMatch};
 use crate::resource_info::{Part, ResourceInfo};
 use crate::{Error, Result};
 
-/// The number of objects of a collection that are deleted concurrently: enough to share the store's group commits.
+/// The number of objects of a collection that are deleted concurrently: enough to share the store's
+/// group commits.
 const MAX_CONCURRENT: usize = 64;
 
 /// The kind of request that deletes an object.
@@ -35,7 +36,8 @@ impl Registry {
     /// Deletes an object, as DeleteOptions and the kind's defaults say.
     ///
     /// # Errors
-    /// 403 for an object that may not be deleted, 404, 409 for a precondition that fails, and those of admission.
+    /// 403 for an object that may not be deleted, 404, 409 for a precondition that fails, and those
+    /// of admission.
     pub async fn delete(
         &self,
         target: &Target,
@@ -214,8 +216,8 @@ impl Registry {
         })
     }
 
-    /// Deletes an object whose deletionTimestamp was just stored, and returns its last known state. Another request may
-    /// delete it first: any update of an object that is released removes it.
+    /// Deletes an object whose deletionTimestamp was just stored, and returns its last known state.
+    /// Another request may delete it first: any update of an object that is released removes it.
     async fn remove_marked(
         &self,
         info: &ResourceInfo,
@@ -250,8 +252,8 @@ impl Registry {
         Payload::Status(success(&info.group_resource, object))
     }
 
-    /// Deletes an object from the store, and releases what it had allocated. Returns the revision of the deletion, or None
-    /// if another write came first.
+    /// Deletes an object from the store, and releases what it had allocated. Returns the revision
+    /// of the deletion, or None if another write came first.
     pub(super) async fn remove(
         &self,
         info: &ResourceInfo,
@@ -270,8 +272,9 @@ impl Registry {
     /// Deletes the objects that a list selects, and returns the list as it was.
     ///
     /// # Errors
-    /// 500 if an entry of another writer in the namespace is unreadable, as kube-apiserver responds to the list: what it is cannot
-    /// be found out, and a namespace is not empty as long as it is there. The readable objects are deleted.
+    /// 500 if an entry of another writer in the namespace is unreadable, as kube-apiserver responds
+    /// to the list: what it is cannot be found out, and a namespace is not empty as long as it is
+    /// there. The readable objects are deleted.
     pub async fn delete_collection(
         &self,
         target: &Target,
@@ -280,7 +283,8 @@ impl Registry {
         options: &DeleteOptions,
         caller: Caller<'_>,
     ) -> Result<Page> {
-        // The real server deletes page by page, so that a bare revision means that very one, as with a limit.
+        // The real server deletes page by page, so that a bare revision means that very one, as
+        // with a limit.
         let version_match = match list.version_match {
             VersionMatch::Unset => VersionMatch::Exact,
             named => named,
@@ -327,8 +331,8 @@ pub fn check_preconditions(info: &ResourceInfo, object: &Value, options: &Delete
     ];
     for (what, wanted, is, happened) in asked {
         let Some(wanted) = wanted.filter(|wanted| *wanted != is) else { continue };
-        // Namespaces have a deletion of their own; elsewhere the real server names the kind where it names the resource in
-        // other conflicts.
+        // Namespaces have a deletion of their own; elsewhere the real server names the kind where
+        // it names the resource in other conflicts.
         return Err(if info.behavior.deletion.by_finalizing {
             let detail =
                 format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");

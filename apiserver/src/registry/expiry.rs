@@ -1,9 +1,9 @@
-//! Objects of a bucket that expire: each is deleted when it was not written for some time, as Events are by kube-apiserver's
-//! `--event-ttl`.
+//! Objects of a bucket that expire: each is deleted when it was not written for some time, as
+//! Events are by kube-apiserver's `--event-ttl`.
 //!
-//! etcd attaches a lease to each write of an Event. Here a task looks over all objects from time to time: the store's revisions
-//! say which of them were last written before a given time. Objects written by an earlier process are dated by what the
-//! server stamped into them.
+//! etcd attaches a lease to each write of an Event. Here a task looks over all objects from time to
+//! time: the store's revisions say which of them were last written before a given time. Objects
+//! written by an earlier process are dated by what the server stamped into them.
 //!
 //! Start at [`Registry::expire_objects`].
 
@@ -24,7 +24,8 @@ use crate::object_meta::ObjectMeta;
 use crate::request::info::Verb;
 use crate::timers::EVENT_TTL;
 
-/// The number of times that objects are looked over within their time to live: one may live so much longer than it must.
+/// The number of times that objects are looked over within their time to live: one may live so much
+/// longer than it must.
 const LOOKS: u32 = 32;
 
 /// At least so often, whatever the time to live.
@@ -40,8 +41,8 @@ const PAGE: usize = 1000;
 const MAX_CONCURRENT: usize = 64;
 
 impl Registry {
-    /// Deletes each object of a bucket that was not written for the duration `ttl`, until the future is dropped. Zero keeps objects
-    /// for ever.
+    /// Deletes each object of a bucket that was not written for the duration `ttl`, until the
+    /// future is dropped. Zero keeps objects for ever.
     pub fn expire_objects(self: Arc<Self>, bucket: &'static str, ttl: Duration) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if ttl.is_zero() {
@@ -67,7 +68,8 @@ impl Registry {
         })
     }
 
-    /// Deletes an object, unless it was written again. What fails is tried again with the next look.
+    /// Deletes an object, unless it was written again. What fails is tried again with the next
+    /// look.
     async fn expire(&self, (key, revision): (Key, Revision)) {
         let deletion = Write::delete(key, Expect::Revision(revision));
         match self.commit(vec![deletion], Origin::server(Verb::Delete)).await {
@@ -80,8 +82,8 @@ impl Registry {
 /// The times at which objects were last written.
 struct Ages {
     ttl: Duration,
-    /// Everything up to the revision was written by the time; the first mark is the newest that is older than the time to
-    /// live, if any is.
+    /// Everything up to the revision was written by the time; the first mark is the newest that is
+    /// older than the time to live, if any is.
     marks: VecDeque<(Duration, Revision)>,
     /// Up to here, objects were written by an earlier process.
     loaded_revision: Revision,
@@ -210,7 +212,8 @@ mod tests {
     }
 
     async fn pass(mock: &MockClock, time: Duration) {
-        // In steps, since the tasks in between must have their turn; real ones, for the store has a thread of its own.
+        // In steps, since the tasks in between must have their turn; real ones, for the store has a
+        // thread of its own.
         for _ in 0..60 {
             mock.advance(time / 60);
             for _ in 0..20 {

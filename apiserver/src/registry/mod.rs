@@ -19,8 +19,8 @@
 //! | `index.rs` | what the store keeps beside the bytes, for selectors |
 //! | `scale.rs` | the number of replicas as a Scale |
 //!
-//! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer` makes bytes of them.
-//! Start at [`Registry`].
+//! Nothing here knows HTTP: the verbs take what a request asks for and give objects back, `answer`
+//! makes bytes of them. Start at [`Registry`].
 
 mod allocation;
 mod apply;
@@ -81,8 +81,9 @@ use crate::telemetry::metrics::StoredObjects;
 use crate::webhook::{ClientManager, ConversionMetrics};
 use crate::{Error, Result};
 
-/// The maximum number of retries of a write that conflicts with another one. Each conflict means that another write
-/// succeeded, so a client that sent no resource version sees a conflict only under extreme contention.
+/// The maximum number of retries of a write that conflicts with another one. Each conflict means
+/// that another write succeeded, so a client that sent no resource version sees a conflict only
+/// under extreme contention.
 const RETRIES: usize = 100;
 
 /// The maximum time that an admission plugin waits for an object that a controller creates.
@@ -108,7 +109,8 @@ pub struct Registry {
     authors: Authors,
     /// By namespace; held while its quotas are reserved for an object.
     quota_locks: locks::NamedLocks,
-    /// By key; held, always before that one, by a write that is made anew because another came first.
+    /// By key; held, always before that one, by a write that is made anew because another came
+    /// first.
     retrying: locks::NamedLocks,
 }
 
@@ -323,8 +325,9 @@ impl Registry {
         self.clock.now()
     }
 
-    /// Waits for the turn of a write to an object that another write has overtaken. Without turns every write would be made
-    /// anew for every other one that gets on, and many at once to a large object would be the work of their square.
+    /// Waits for the turn of a write to an object that another write has overtaken. Without turns
+    /// every write would be made anew for every other one that gets on, and many at once to a large
+    /// object would be the work of their square.
     async fn retry_turn(&self, target: &Target) -> locks::NamedGuard<'_> {
         let key = target.key_of(&target.name);
         self.retrying.lock(&format!("{}/{}", key.bucket(), key.name())).await
@@ -433,7 +436,8 @@ impl Cluster for Registry {
             let Some(info) = self.by_resource(resource) else { return };
             let exists = || self.current(&info, namespace, name).is_some();
             loop {
-                // The watch is opened before the look, so that nothing falls between them; where history was lost, anew.
+                // The watch is opened before the look, so that nothing falls between them; where
+                // history was lost, anew.
                 let watcher = self.store.watch(&info.storage.bucket, self.store.revision());
                 if exists() {
                     return;

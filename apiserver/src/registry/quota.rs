@@ -14,8 +14,8 @@ use crate::Result;
 use crate::admission::Operation;
 
 impl Registry {
-    /// Adds to an allocation the writes that reserve in quotas what an object uses, which is ready to
-    /// be stored.
+    /// Adds to an allocation the writes that reserve in quotas what an object uses, which is ready
+    /// to be stored.
     pub(super) async fn reserve_quota<'a>(
         &'a self,
         writing: &Writing<'_>,

@@ -95,7 +95,8 @@ impl Filter {
         Ok(())
     }
 
-    /// Returns whether the filter selects every object, because it has neither labels nor fields.
+    /// Returns whether the filter has neither labels nor fields, so that it selects every object in
+    /// its namespace.
     pub fn selects_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

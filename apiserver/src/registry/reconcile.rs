@@ -1,4 +1,5 @@
-//! Reconciliation: what is kept in accordance with stored objects is looked at again whenever they change.
+//! Reconciliation: what is kept in accordance with stored objects is looked at again whenever they
+//! change.
 
 use std::sync::Arc;
 

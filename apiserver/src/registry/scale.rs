@@ -261,7 +261,8 @@ fn replicas(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// The desired replicas of a custom resource that has none, as long as a patch does not say how many.
+/// The desired replicas of a custom resource that has none, as long as a patch does not say how
+/// many.
 const UNSET: i64 = i32::MIN as i64;
 
 /// The error for a body that is no Scale, as that of the handler of custom resources.

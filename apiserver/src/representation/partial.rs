@@ -1,5 +1,5 @@
-//! PartialObjectMetadata as JSON, copied from the bytes of an object: nothing but its metadata is looked at. Each watch of the garbage
-//! collector has every change of a kind in this form.
+//! PartialObjectMetadata as JSON, copied from the bytes of an object: nothing but its metadata is
+//! looked at. Each watch of the garbage collector has every change of a kind in this form.
 
 use bytes::Bytes;
 use serde::Deserialize;

@@ -91,7 +91,7 @@ pub struct Api {
     /// The remote address; None without a socket.
     pub(super) remote: Option<IpAddr>,
     /// Whether the client is a component of the control plane, whose requests are serialized under
-    /// a mock clock.
+    /// a manual clock.
     pub(super) is_own: bool,
 }
 

@@ -91,8 +91,8 @@ impl Body {
 
     /// Creates a body whose chunks are made on demand, of `size` bytes in total.
     ///
-    /// - `is_expensive`: whether making a chunk costs more than copying, so that it must not be done on
-    ///   the threads that serve connections.
+    /// - `is_expensive`: whether making a chunk costs more than copying, so that it must not be
+    ///   done on the threads that serve connections.
     pub fn chunks(
         size: usize,
         chunks: impl Iterator<Item = Bytes> + Send + 'static,

@@ -36,7 +36,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Returns the limits for a process that may have so many open files.
+    /// Returns the limits for a process that may have `files` open files.
     pub fn for_open_files(files: usize) -> ConnectionLimits {
         let total = files.saturating_sub(OTHER_FILES).clamp(16, MAX_CONNECTIONS);
         ConnectionLimits { total, pending: (total / 4).min(2000), per_user: total / 2, reserve: total / 8 }

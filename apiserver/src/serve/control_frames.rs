@@ -1,8 +1,10 @@
-//! A limit of HTTP/2's control frames: they cost the server more than the client, and no request stands behind them.
+//! A limit of HTTP/2's control frames: they cost the server more than the client, and no request
+//! stands behind them.
 //!
-//! Go's server and hyper bound the replies that wait, but not how many frames are answered. Frames are only counted here; hyper reads
-//! them. Updates of windows are not counted, since a client may read as much as it likes: of these, and of all else, a connection reads
-//! a little at a time ([`turns`](super::turns)).
+//! Go's server and hyper bound the replies that wait, but not how many frames are answered. Frames
+//! are only counted here; hyper reads them. Updates of windows are not counted, since a client may
+//! read as much as it likes: of these, and of all else, a connection reads a little at a time
+//! ([`turns`](super::turns)).
 
 use std::io;
 use std::time::Instant;
@@ -22,12 +24,15 @@ const PADDED: u8 = 8;
 
 /// The control frames that a connection may send at any time.
 const BURST: f64 = 1000.0;
-/// The control frames that it may send for each request: some clients ask for a reply when they cancel one.
+/// The control frames that it may send for each request: some clients ask for a reply when they
+/// cancel one.
 const PER_REQUEST: f64 = 10.0;
-/// The control frames that it may send each second: pings to measure a connection, or to keep it open.
+/// The control frames that it may send each second: pings to measure a connection, or to keep it
+/// open.
 const PER_SECOND: f64 = 100.0;
 
-/// Ends a decrypted connection, which may be one of HTTP/1.1 too, with an error after too many control frames.
+/// Ends a decrypted connection, which may be one of HTTP/1.1 too, with an error after too many
+/// control frames.
 pub struct ControlFrames {
     position: Position,
     allowed: f64,

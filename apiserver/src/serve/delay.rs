@@ -1,8 +1,9 @@
-//! Delayed connections: what the server sends reaches the client a given time later, as over a longer line.
+//! Delayed connections: what the server sends reaches the client a given time later, as over a
+//! longer line.
 //!
-//! A suite of tests may rely on the time that a response of kube-apiserver takes: the informers of the program under test see an
-//! object before the next request of the test arrives. The bytes of a connection are delayed, and so responses and events of
-//! watches alike, in their order.
+//! A suite of tests may rely on the time that a response of kube-apiserver takes: the informers of
+//! the program under test see an object before the next request of the test arrives. The bytes of a
+//! connection are delayed, and so responses and events of watches alike, in their order.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,11 +17,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The bytes that wait on a connection, at most: a client that does not read stops its writers.
 const MAX_HELD: usize = 256 << 10;
-/// The bytes of a burst within this time are delivered together, so that many small writes are few pieces.
+/// The bytes of a burst within this time are delivered together, so that many small writes are few
+/// pieces.
 const BURST: Duration = Duration::from_micros(100);
 
-/// A connection whose writes are delivered after a delay. What is written is delivered while the connection is read, written
-/// or flushed: a server always does one of them. A flush does not wait for the delay.
+/// A connection whose writes are delivered after a delay. What is written is delivered while the
+/// connection is read, written or flushed: a server always does one of them. A flush does not wait
+/// for the delay.
 pub struct Delayed<S> {
     stream: S,
     /// The delay line; None delivers each write at once.

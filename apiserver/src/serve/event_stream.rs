@@ -19,8 +19,8 @@ use crate::representation::watch::Frames;
 use crate::resource_info::ResourceInfo;
 use crate::telemetry::metrics::{GaugeGuard, WatchEvents};
 
-/// The time that events wait for others after a small chunk, since each chunk costs a system call and a record of TLS, here and at
-/// the client. The first one after a rest does not wait.
+/// The time that events wait for others after a small chunk, since each chunk costs a system call
+/// and a record of TLS, here and at the client. The first one after a rest does not wait.
 const BATCH_DELAY: Duration = Duration::from_millis(1);
 /// The maximum delay, where many watch a kind. Which objects they select does not matter.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(4);
@@ -28,7 +28,8 @@ const MAX_BATCH_DELAY: Duration = Duration::from_millis(4);
 const WATCHES_PER_STEP: u32 = 25;
 /// A chunk that is larger gains nothing by being larger still.
 const SMALL: usize = 16 << 10;
-/// Frames that are this long together are a chunk. Those that wait are shared with other watches, while a chunk is a copy.
+/// Frames that are this long together are a chunk. Those that wait are shared with other watches,
+/// while a chunk is a copy.
 const CHUNK: usize = 16 << 10;
 
 /// A watch on its way to a client.
@@ -37,7 +38,8 @@ pub struct EventStream {
     watch: Watch,
     frames: Frames,
     counters: WatchEvents,
-    /// Among the watches of the client, if that is not in this process: then events neither wait for each other nor for those of other watches.
+    /// Among the watches of the client, if that is not in this process: then events neither wait
+    /// for each other nor for those of other watches.
     place: Option<Place>,
     /// Changes that are yet to be handed out.
     held: VecDeque<Notice>,
@@ -56,7 +58,8 @@ pub struct EventStream {
 impl EventStream {
     /// Creates the stream of a watch.
     ///
-    /// - `remote`: for a client on a socket, the place among its watches, and what counts the deliveries.
+    /// - `remote`: for a client on a socket, the place among its watches, and what counts the
+    ///   deliveries.
     /// - `beginning`: the work that ends when the client has what was there at the beginning.
     /// - `lasting`: counts it for as long as it lasts.
     pub fn new(
@@ -152,7 +155,8 @@ impl EventStream {
         }
     }
 
-    /// Waits until the first change may be delivered, and takes it with those that follow before any of another watch.
+    /// Waits until the first change may be delivered, and takes it with those that follow before
+    /// any of another watch.
     async fn take_deliverable(&mut self) -> Vec<Notice> {
         let Some(place) = &mut self.place else { return std::mem::take(&mut self.held).into() };
         let window = place.delivery_window().await;

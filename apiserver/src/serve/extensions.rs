@@ -1,5 +1,5 @@
-//! Requests that are answered by those who know the kinds: POSTs that store no object of the resource in the path, and connections to
-//! whatever runs.
+//! Requests that are answered by those who know the kinds: POSTs that store no object of the
+//! resource in the path, and connections to whatever runs.
 
 use std::sync::Arc;
 
@@ -42,7 +42,8 @@ pub struct Extensions {
     pub traffic: Arc<Traffic>,
     /// Observes all requests.
     pub observer: Option<Arc<dyn ObserveRequests>>,
-    /// The reason for which requests that would change an object are refused; None for a server that takes them.
+    /// The reason for which requests that would change an object are refused; None for a server
+    /// that takes them.
     pub read_only: Option<&'static str>,
     /// API groups of requests that take long at any size: they take turns with the large ones.
     pub large_groups: &'static [&'static str],
@@ -50,15 +51,16 @@ pub struct Extensions {
     pub review_groups: &'static [&'static str],
 }
 
-/// Finds the server that a path leads to below this server's address, and the number of bytes of the path that lead there. The server's
-/// answer does not depend on this one, but for the connection, and the certificate of the client.
+/// Finds the server that a path leads to below this server's address, and the number of bytes of
+/// the path that lead there. The server's answer does not depend on this one, but for the
+/// connection, and the certificate of the client.
 pub type FindBelow = Arc<dyn Fn(&str) -> Option<(Api, usize)> + Send + Sync>;
 
 /// Coracle's own paths. Authorization decides about them as about any path.
 #[derive(Clone)]
 pub struct Paths {
-    /// The beginning of each of them, which begins with one of [`EXTENSION_PATHS`] itself. It ends in a slash; the path
-    /// without the slash is one of them.
+    /// The beginning of each of them, which begins with one of [`EXTENSION_PATHS`] itself. It ends
+    /// in a slash; the path without the slash is one of them.
     pub prefix: &'static str,
     /// Responds to a request.
     pub respond: RespondToPath,
@@ -99,7 +101,8 @@ impl PathRequest<'_> {
     }
 }
 
-/// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a request for a token.
+/// A POST that stores no object of the resource in the path: a review, a binding, an eviction, a
+/// request for a token.
 pub struct ActionDeclaration {
     /// The API group.
     pub group: &'static str,

@@ -1,11 +1,14 @@
-//! GOAWAY: a client of HTTP/2 sends all its requests over one connection, so behind a load balancer it stays with one server. A
-//! server that ends a connection now and then makes its clients spread over all servers.
+//! GOAWAY: a client of HTTP/2 sends all its requests over one connection, so behind a load balancer
+//! it stays with one server. A server that ends a connection now and then makes its clients spread
+//! over all servers.
 //!
-//! Requests that are under way when a connection gets its GOAWAY, watches too, go on until they end by themselves.
+//! Requests that are under way when a connection gets its GOAWAY, watches too, go on until they end
+//! by themselves.
 //!
 //! Source: kube-apiserver's `filters/goaway.go`.
 
-/// The probability that a request over HTTP/2 makes its connection get a GOAWAY: upstream's `--goaway-chance`.
+/// The probability that a request over HTTP/2 makes its connection get a GOAWAY: upstream's
+/// `--goaway-chance`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GoawayChance(f64);
 

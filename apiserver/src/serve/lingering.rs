@@ -1,8 +1,9 @@
 //! A socket that ends without a reset.
 //!
-//! If a socket is closed while bytes of its peer are unread, the kernel answers with a reset, and the peer loses what it has not read
-//! yet: the end of a response, or of a watch. Clients send such bytes at any time, such as acknowledgements of HTTP/2. So, like
-//! Go's `net/http`, the end is sent first, and what still comes is read and dropped until the peer has ended, too.
+//! If a socket is closed while bytes of its peer are unread, the kernel answers with a reset, and
+//! the peer loses what it has not read yet: the end of a response, or of a watch. Clients send such
+//! bytes at any time, such as acknowledgements of HTTP/2. So, like Go's `net/http`, the end is sent
+//! first, and what still comes is read and dropped until the peer has ended, too.
 
 use std::io;
 use std::pin::Pin;
@@ -35,7 +36,8 @@ pub struct Lingering<S> {
 }
 
 impl<S> Lingering<S> {
-    /// Creates a stream that lingers for at most `linger`, while its connection lingers.
+    /// Creates a stream that lingers for at most `linger`, if its connection waits for the client
+    /// to close.
     pub fn new(stream: S, linger: Duration, connection: Arc<Connection>) -> Lingering<S> {
         Lingering { stream, linger, connection, dropped: 0, deadline: None }
     }

@@ -1,16 +1,20 @@
-//! Order: the events of a client's watches of different kinds reach it in the order of their revisions.
+//! Order: the events of a client's watches of different kinds reach it in the order of their
+//! revisions.
 //!
-//! A client that sees an object through one watch expects to have seen what was written before it through its others: the
-//! namespace before what is in it, the owner before what it owns. Its watches are streams of their own, which wait for moments
-//! of their own to send several events together. So each watch that has events takes a ticket with the revision of the
-//! first one, and hands it out when no watch of another kind has an earlier one; it sends no more than what comes before
-//! the first one of these. Watches of the same kind do not wait for each other, even if they select different objects: there may
-//! be thousands.
+//! A client that sees an object through one watch expects to have seen what was written before it
+//! through its others: the namespace before what is in it, the owner before what it owns. Its
+//! watches are streams of their own, which wait for moments of their own to send several events
+//! together. So each watch that has events takes a ticket with the revision of the first one, and
+//! hands it out when no watch of another kind has an earlier one; it sends no more than what comes
+//! before the first one of these. Watches of the same kind do not wait for each other, even if they
+//! select different objects: there may be thousands.
 //!
-//! No event waits longer than [`MAX_WAIT`] for others, and a ticket counts no longer than that: a watch that the client does not read, or
-//! whose objects take long to convert, delays each of the others once.
+//! No event waits longer than [`MAX_WAIT`] for others, and a ticket counts no longer than that: a
+//! watch that the client does not read, or whose objects take long to convert, delays each of the
+//! others once.
 //!
-//! Source: kube-apiserver promises no order across watches, but sends each event as soon as it comes, which clients rely on.
+//! Source: kube-apiserver promises no order across watches, but sends each event as soon as it
+//! comes, which clients rely on.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -31,10 +35,11 @@ use crate::registry::watch::Position;
 
 /// The longest that an event waits for earlier ones of other watches.
 const MAX_WAIT: Duration = Duration::from_millis(5);
-/// The time after which a watch looks again whether another one, which has been woken, has an earlier event for the client.
+/// The time after which a watch looks again whether another one, which has been woken, has an
+/// earlier event for the client.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The maximum number of waiting watches of other kinds that are asked whether they have been woken. With more of them the
-/// tickets alone count.
+/// The maximum number of waiting watches of other kinds that are asked whether they have been
+/// woken. With more of them the tickets alone count.
 const MAX_ASKED: usize = 256;
 
 /// The revision of the first event in a bucket after another revision.
@@ -157,7 +162,8 @@ impl Client {
 }
 
 impl Place {
-    /// Takes a ticket for an event of a revision, and gives the last one back: its events have reached the connection.
+    /// Takes a ticket for an event of a revision, and gives the last one back: its events have
+    /// reached the connection.
     pub fn enter(&mut self, revision: Revision) {
         let ticket = Ticket { valid_until: Instant::now() + MAX_WAIT, first: self.first.clone() };
         let last = self.revision.replace(revision);
@@ -180,8 +186,8 @@ impl Place {
         }
     }
 
-    /// Waits until no watch of another kind has an earlier event, or for [`MAX_WAIT`] since the ticket was taken, and returns
-    /// the revisions that may be delivered then.
+    /// Waits until no watch of another kind has an earlier event, or for [`MAX_WAIT`] since the
+    /// ticket was taken, and returns the revisions that may be delivered then.
     pub async fn delivery_window(&mut self) -> DeliveryWindow {
         let mut has_yielded = false;
         loop {
@@ -216,7 +222,8 @@ impl Place {
                 }
                 other.tickets.pop_first();
             }
-            // One transaction may have written to both buckets: then neither goes on before the other.
+            // One transaction may have written to both buckets: then neither goes on before the
+            // other.
             let mut later = other.tickets.range((Bound::Included((first, 0)), Bound::Unbounded));
             next = later.next().map(|((revision, _), _)| *revision).into_iter().chain(next).min();
         }

@@ -2,8 +2,8 @@
 
 use futures::stream::FuturesUnordered;
 
-/// Wraps a future so that it is polled only when its own waker fires, not on every poll of the task.
-/// The cost of its `poll` then does not matter for a task that is woken often.
+/// Wraps a future so that it is polled only when its own waker fires, not on every poll of the
+/// task. The cost of its `poll` then does not matter for a task that is woken often.
 ///
 /// Use it with `select_next_some`, which is cancellation-safe.
 pub fn poll_when_woken<F: Future>(work: F) -> FuturesUnordered<F> {

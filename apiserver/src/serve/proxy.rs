@@ -1,11 +1,12 @@
-//! Requests that another server responds to: those for aggregated APIs, with the user in headers that the front proxy's certificate
-//! vouches for, and those for the HTTP servers that pods and services stand for.
+//! Requests that another server responds to: those for aggregated APIs, with the user in headers
+//! that the front proxy's certificate vouches for, and those for the HTTP servers that pods and
+//! services stand for.
 //!
-//! Responses are passed on as they come, watches too. A connection that switches protocols (to WebSocket or SPDY) becomes a tunnel
-//! to the other server, once that has accepted the handshake.
+//! Responses are passed on as they come, watches too. A connection that switches protocols (to
+//! WebSocket or SPDY) becomes a tunnel to the other server, once that has accepted the handshake.
 //!
-//! Source: kube-aggregator's `handler_proxy.go`; apimachinery's `proxy.UpgradeAwareHandler` and `proxy.Transport`. Links in pages of
-//! HTML are not rewritten.
+//! Source: kube-aggregator's `handler_proxy.go`; apimachinery's `proxy.UpgradeAwareHandler` and
+//! `proxy.Transport`. Links in pages of HTML are not rewritten.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -173,7 +174,7 @@ fn proxied_location(prefix: &str, location: &str, upstream: &Upstream) -> Option
 /// Returns the response of another server for the client; None if that server switched protocols
 /// without a request of the client.
 ///
-/// - `upgrade`: the connection of a client that has
+/// - `upgrade`: the connection of a client that requested another protocol
 fn relay(
     mut response: Response<hyper::body::Incoming>,
     upgrade: Option<OnUpgrade>,
@@ -250,8 +251,8 @@ fn keep_upgrade(headers: &mut HeaderMap, from: &HeaderMap) {
 /// Adds the headers that name the user.
 ///
 /// # Errors
-/// The name of a header that would name another user: its value has characters that no header has, or white space at its ends, which
-/// the other server would remove.
+/// The name of a header that would name another user: its value has characters that no header has,
+/// or white space at its ends, which the other server would remove.
 fn add_user(headers: &mut HeaderMap, user: &UserInfo) -> std::result::Result<(), String> {
     let mut add = |name: &str, value: &str| -> std::result::Result<(), String> {
         let is_kept = value.trim_matches([' ', '\t']) == value;

@@ -45,7 +45,8 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// The requests that were refused lately: each once, with the number of times. The oldest are forgotten.
+/// The requests that were refused lately: each once, with the number of times. The oldest are
+/// forgotten.
 #[derive(Default)]
 pub struct Refusals(Mutex<VecDeque<Refusal>>);
 
@@ -87,8 +88,8 @@ pub(super) fn name_of<'a>(request: &'a ResourceRequest, status: Option<&'a Statu
 }
 
 impl Refusals {
-    /// Adds a refusal. An equal one that is kept already is counted and dated anew, so that a client
-    /// that tries again and again does not make others forgotten.
+    /// Adds a refusal. An equal one that is kept already is counted and dated anew, so that a
+    /// client that tries again and again does not make others forgotten.
     pub fn add(&self, refusal: Refusal) {
         let mut kept = self.0.lock();
         let equal = |other: &Refusal| {

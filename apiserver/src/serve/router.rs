@@ -1,4 +1,5 @@
-//! The innermost service: a request for a resource goes to its verb, any other path to health, metrics or discovery.
+//! The innermost service: a request for a resource goes to its verb, any other path to health,
+//! metrics or discovery.
 
 use std::net::IpAddr;
 use std::sync::Arc;

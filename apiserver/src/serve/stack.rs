@@ -1,11 +1,13 @@
-//! The stack: everything that a request passes on its way to the router, and its response on its way back.
+//! The stack: everything that a request passes on its way to the router, and its response on its
+//! way back.
 //!
-//! A request passes the layers from top to bottom, its response from bottom to top. Each stands where it stands for a reason,
-//! which the line above it gives; the types of [`super::exchange`] forbid most other orders.
+//! A request passes the layers from top to bottom, its response from bottom to top. Each stands
+//! where it stands for a reason, which the line above it gives; the types of [`super::exchange`]
+//! forbid most other orders.
 //!
-//! The stack is made for each request, of references: to clone a service, as layers do that wait, is to copy pointers. Allocated
-//! are the context that all layers share, and the futures of [`ReadBody`] and [`Execute`], for large requests also that of
-//! [`LargeRequestPermit`].
+//! The stack is made for each request, of references: to clone a service, as layers do that wait,
+//! is to copy pointers. Allocated are the context that all layers share, and the futures of
+//! [`ReadBody`] and [`Execute`], for large requests also that of [`LargeRequestPermit`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -43,7 +45,8 @@ fn stack<'a, B: Incoming + 'a>(
     let Shared { registry, authorizer, impersonator, metrics, slow_requests, tracer, .. } = &**shared;
     let (auditor, remote) = (shared.auditor.as_ref(), *remote);
     ServiceBuilder::new()
-        // First and last, so that the connection is active as long as anything of the request or its response is left.
+        // First and last, so that the connection is active as long as anything of the request or
+        // its response is left.
         .layer(filter(KeepConnection { connection, renderers: &shared.renderers }))
         // The head is parsed once, for all that follows.
         .map_request(ReceivedRequest::<B>::new)
@@ -74,7 +77,8 @@ fn stack<'a, B: Incoming + 'a>(
         // Every response has these, a handshake and that to a panic too.
         .layer(filter(AuditId))
         .map_response(cache_control)
-        // Takes the place of a response, so it knows what that is: only a watch that succeeds becomes a WebSocket.
+        // Takes the place of a response, so it knows what that is: only a watch that succeeds
+        // becomes a WebSocket.
         .layer(filter(SwitchProtocols))
         // All that may log something is inside.
         .layer(layer_fn(Trace::new))
@@ -95,7 +99,8 @@ fn stack<'a, B: Incoming + 'a>(
         // Audits the authenticated user; impersonation and authorization, which follow, are added
         // to the event.
         .layer(layer_fn(move |inner| LogReceipt::new(auditor, remote, inner)))
-        // By the user who authenticated, and before authorization: a response that denies a request shows its flow.
+        // By the user who authenticated, and before authorization: a response that denies a request
+        // shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))
         // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.
         .layer(filter(Authorize { authorizer, impersonator }))
@@ -106,7 +111,8 @@ fn stack<'a, B: Incoming + 'a>(
             ReadBody::new(&shared.shares, inner)
                 .keeping_bodies(shared.extensions.observer.is_some() && !*is_own)
         }))
-        // Their size is known with the body. While large requests wait for each other they hold no seat.
+        // Their size is known with the body. While large requests wait for each other they hold no
+        // seat.
         .layer(layer_fn(|inner| {
             LargeRequestPermit::new(
                 registry,

@@ -1,4 +1,5 @@
-//! The requests under way, the recent writes and the recent refusals, by which the state of a control plane is explained.
+//! The requests under way, the recent writes and the recent refusals, by which the state of a
+//! control plane is explained.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

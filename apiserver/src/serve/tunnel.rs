@@ -1,5 +1,5 @@
-//! Tunnels: a client's connection and another server's, after both switched protocols. Bytes are copied both ways until one side
-//! ends its direction; then both connections are closed.
+//! Tunnels: a client's connection and another server's, after both switched protocols. Bytes are
+//! copied both ways until one side ends its direction; then both connections are closed.
 //!
 //! Source: apimachinery's `proxy.UpgradeAwareHandler`, which waits for one of the two directions.
 
@@ -33,8 +33,8 @@ pub fn tunnel(far: OnUpgrade) -> ServeUpgraded {
     })
 }
 
-/// Copies both ways until one direction ends, and closes both connections. A side that stays silent after the other one has ended
-/// would keep both open for ever.
+/// Copies both ways until one direction ends, and closes both connections. A side that stays silent
+/// after the other one has ended would keep both open for ever.
 async fn copy_until_one_ends<N, F>(near: N, far: F) -> io::Result<()>
 where
     N: AsyncRead + AsyncWrite,

@@ -1,15 +1,17 @@
 //! Turns: a connection reads a few kilobytes, and then lets others have their turn.
 //!
-//! The bytes of a client are worked on as long as there is more of it, in one poll of the connection's task. Small frames without a request,
-//! such as the pings and settings of HTTP/2 or the empty records of TLS, are so cheap to send that a poll would work on hundreds of
-//! thousands of them: tokio counts reads, and not what is in them.
+//! The bytes of a client are worked on as long as there is more of it, in one poll of the
+//! connection's task. Small frames without a request, such as the pings and settings of HTTP/2 or
+//! the empty records of TLS, are so cheap to send that a poll would work on hundreds of thousands
+//! of them: tokio counts reads, and not what is in them.
 
 use std::io;
 use std::task::{Context, Poll};
 
 use super::observed::Observer;
 
-/// A turn ends with the read that makes it so many bytes. A buffer of hyper takes as many at once, unless a frame needs more.
+/// A turn ends with the read that makes it so many bytes. A buffer of hyper takes as many at once,
+/// unless a frame needs more.
 const TURN: usize = 8 << 10;
 
 /// Ends the reads of a connection with a turn while there is more to read.

@@ -1,4 +1,5 @@
-//! Connections that leave HTTP: a response with status 101, and what is served over the connection from then on.
+//! Connections that leave HTTP: a response with status 101, and what is served over the connection
+//! from then on.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use tokio::sync::watch;
 
 use super::body::Body;
 
-/// Serves a connection that left HTTP, until it returns or the server shuts down. The connection is closed when it is dropped.
+/// Serves a connection that left HTTP, until it returns or the server shuts down. The connection is
+/// closed when it is dropped.
 pub type ServeUpgraded = Box<dyn FnOnce(TokioIo<Upgraded>) -> BoxFuture<'static, ()> + Send>;
 
 /// An upgrade, in the extensions of a response with status 101.
@@ -45,8 +47,9 @@ pub fn switch(
     response
 }
 
-/// Takes the service off a response made by [`switch`], to be started when the connection is upgraded. All that the body keeps (the
-/// user's share, the connection's place) stays taken until it ends.
+/// Takes the service off a response made by [`switch`], to be started when the connection is
+/// upgraded. All that the body keeps (the user's share, the connection's place) stays taken until
+/// it ends.
 pub fn detach(mut response: Response<Body>) -> Response<Body> {
     let Some(Upgrade { connection, serve, mut closing }) = response.extensions_mut().remove() else {
         return response;

@@ -1,4 +1,5 @@
-//! The verbs on resources: which one a request means, and the call of the registry that carries it out.
+//! The verbs on resources: which one a request means, and the call of the registry that carries it
+//! out.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Health: named checks behind `/healthz`, `/livez` and `/readyz`.
 //!
-//! A check is a closure that is evaluated at every request; a [`Hook`] is a step of the start-up, and its check fails
-//! until it has finished. The reason of a failure is only logged: the endpoints are open to everyone, so the response
-//! says only that the check failed.
+//! A check is a closure that is evaluated at every request; a [`Hook`] is a step of the start-up,
+//! and its check fails until it has finished. The reason of a failure is only logged: the endpoints
+//! are open to everyone, so the response says only that the check failed.
 //!
 //! Source: API concepts, "API health endpoints".
 
@@ -55,7 +55,8 @@ pub struct Health {
     checks: Vec<Check>,
 }
 
-/// A step of the start-up, and the server is unhealthy until it has finished; or the beginning of the shutdown.
+/// A step of the start-up, and the server is unhealthy until it has finished; or the beginning of
+/// the shutdown.
 #[derive(Clone, Debug, Default)]
 pub struct Hook(Arc<AtomicBool>);
 
@@ -85,7 +86,8 @@ impl Health {
         health
     }
 
-    /// Adds a check. Its error is returned by `ENDPOINT/NAME`, which requires authorization, and logged.
+    /// Adds a check. Its error is returned by `ENDPOINT/NAME`, which requires authorization, and
+    /// logged.
     pub fn check(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -130,8 +132,8 @@ impl Health {
         })
     }
 
-    /// Serves `/healthz`, `/livez`, `/readyz` and the single checks below them, whatever the method; None for any
-    /// other path.
+    /// Serves `/healthz`, `/livez`, `/readyz` and the single checks below them, whatever the
+    /// method; None for any other path.
     pub fn respond(&self, path: &str, query: &Query) -> Option<Response<Bytes>> {
         let path = path.strip_prefix('/')?;
         let (root, name) = path.split_once('/').map_or((path, None), |(root, name)| (root, Some(name)));

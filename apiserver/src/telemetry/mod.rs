@@ -1,6 +1,8 @@
-//! Telemetry: [`health`], [`metrics`], [`latency`], the log of [`slow_requests`], and spans for a collector ([`tracer`]).
+//! Telemetry: [`health`], [`metrics`], [`latency`], the log of [`slow_requests`], and spans for a
+//! collector ([`tracer`]).
 //!
-//! None depends on modules of the server: health checks are closures that are passed in, all else are values that are reported.
+//! None depends on modules of the server: health checks are closures that are passed in, all else
+//! are values that are reported.
 
 pub mod health;
 pub mod latency;

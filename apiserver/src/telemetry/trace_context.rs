@@ -1,7 +1,8 @@
-//! Trace context: which span of which trace a request is, as the headers `traceparent` and `tracestate` have it.
+//! Trace context: which span of which trace a request is, as the headers `traceparent` and
+//! `tracestate` have it.
 //!
-//! Calls that are made for a request continue its trace: [`scope`] runs the work for it, and [`inject`] adds the headers to what that
-//! sends.
+//! Calls that are made for a request continue its trace: [`scope`] runs the work for it, and
+//! [`inject`] adds the headers to what that sends.
 //!
 //! Source: W3C Trace Context, level 1.
 
@@ -11,7 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// A longer `tracestate` is not passed on. The recommendation has vendors pass on 512 characters at least.
+/// A longer `tracestate` is not passed on. The recommendation has vendors pass on 512 characters at
+/// least.
 const MAX_STATE: usize = 512;
 /// The flag of traces that are recorded.
 const SAMPLED: u8 = 1;

@@ -119,7 +119,7 @@ pub enum CallError {
     },
 }
 
-/// Returns the beginning of another server's text, for an error message; at most so many bytes.
+/// Returns the beginning of another server's text, for an error message: at most `bytes` bytes.
 pub fn excerpt(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -10,8 +10,8 @@
 //! | `metrics.rs` | metrics of conversion webhooks |
 //! | `error.rs` | call errors, worded as Go's packages word them |
 //!
-//! Every call has a deadline and a limit for its response; redirects are not followed, and proxies of the environment
-//! (`HTTPS_PROXY`) are not used. No lock is held while a call waits.
+//! Every call has a deadline and a limit for its response; redirects are not followed, and proxies
+//! of the environment (`HTTPS_PROXY`) are not used. No lock is held while a call waits.
 //!
 //! Start at [`ClientManager::post`].
 //!

@@ -15,7 +15,8 @@ pub struct Destination {
     pub fallback: Option<(String, u16)>,
 }
 
-/// Finds the addresses of services. It is asked before each call of a webhook, so that it must be quick.
+/// Finds the addresses of services. It is asked before each call of a webhook, so that it must be
+/// quick.
 ///
 /// Upstream: `webhook.ServiceResolver` of k8s.io/apiserver.
 pub trait ServiceResolver: Send + Sync {

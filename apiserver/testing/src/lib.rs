@@ -1,5 +1,5 @@
-//! An API server in memory, with all built-in kinds and admission plugins, called over HTTP without a socket: the one fixture of tests
-//! that need a whole server.
+//! An API server in memory, with all built-in kinds and admission plugins, called over HTTP without
+//! a socket: the one fixture of tests that need a whole server.
 #![warn(missing_docs)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A custom kind, made at run time from a structural schema, passes the same pipeline as built-in ones: over HTTP, from
-//! authentication to the bytes of the response.
+//! A custom kind, made at run time from a structural schema, passes the same pipeline as built-in
+//! ones: over HTTP, from authentication to the bytes of the response.
 
 mod ownership;
 mod routes;

@@ -1,9 +1,9 @@
 //! The names of fields in the sources of the API server's crates are those of the schema table.
 //!
-//! A misspelt name would read an absent member, so that the rule that asks for it would never apply.
-//! Debug builds check names against the type of the very value, where it is read through a `Field`
-//! (`apimachinery/src/field/declared.rs`). This test checks literals, executed or not, against the
-//! types of the kind that the file is about, or against all types.
+//! A misspelt name would read an absent member, so that the rule that asks for it would never
+//! apply. Debug builds check names against the type of the very value, where it is read through a
+//! `Field` (`apimachinery/src/field/declared.rs`). This test checks literals, executed or not,
+//! against the types of the kind that the file is about, or against all types.
 
 mod literals;
 #[path = "../sources/mod.rs"]

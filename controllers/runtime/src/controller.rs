@@ -41,7 +41,8 @@ pub trait Controller: Sized + Send + Sync + 'static {
     const FIRST_RETRY: Duration = FIRST_RETRY;
     /// The longest backoff after an error.
     const MAX_RETRY: Duration = MAX_RETRY;
-    /// The number of consecutive errors after which a key is dropped until a source enqueues it again.
+    /// The number of consecutive errors after which a key is dropped until a source enqueues it
+    /// again.
     const MAX_RETRIES: u32 = u32::MAX;
     /// The pause of a key after a reconciliation, as a multiple of its longest step, so that a key
     /// takes at most a fifth of a processor. An object with many dependents gets an event for each

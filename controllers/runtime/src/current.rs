@@ -1,5 +1,5 @@
-//! The controller that the current task works for, by which the user agent of its requests names it:
-//! all controllers share one client.
+//! The controller that the current task works for, by which the user agent of its requests names
+//! it: all controllers share one client.
 
 use std::future::Future;
 

@@ -57,8 +57,8 @@ where
     run(context, controller, ready).boxed()
 }
 
-/// Runs those of the controllers that can do their work, until the future is dropped. All are expected to become ready from the call
-/// on, before the future is polled.
+/// Runs those of the controllers that can do their work, until the future is dropped. All are
+/// expected to become ready from the call on, before the future is polled.
 pub fn run_selected<S: Clone + Send + Sync + 'static>(
     context: Context<S>,
     selected: impl IntoIterator<Item = &'static ControllerDescriptor<S>>,

@@ -1,7 +1,9 @@
-//! Leader election: of several processes one runs the controllers, the one that a Lease names as its holder.
+//! Leader election: of several processes one runs the controllers, the one that a Lease names as
+//! its holder.
 //!
-//! Clocks of machines differ, so the times in a Lease are not trusted: a candidate must have observed it unchanged for as long
-//! as it lasts ([`Candidate::acquire_or_renew`]). Its holder renews it in time, or stops before anybody else may start.
+//! Clocks of machines differ, so the times in a Lease are not trusted: a candidate must have
+//! observed it unchanged for as long as it lasts ([`Candidate::acquire_or_renew`]). Its holder
+//! renews it in time, or stops before anybody else may start.
 //!
 //! Source: client-go's leaderelection, with kube-controller-manager's times.
 
@@ -35,7 +37,7 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 pub struct LeaseLost;
 
 /// Runs work only while `identity`, which is unique among the processes, holds the lease. Returns
-/// when the lease is lost, or when `stop` completes; then the lease is released.
+/// when the lease is lost, or when `stop` completes; only in the second case it releases the lease.
 ///
 /// - `lead`: is first polled when the lease is acquired, and has no end
 ///
@@ -47,7 +49,8 @@ pub async fn run_elected<'a, S>(
     lead: BoxFuture<'a, ()>,
     stop: BoxFuture<'a, ()>,
 ) -> Result<(), LeaseLost> {
-    /// A lease that cannot be released expires by itself, so that there is no need to wait for long.
+    /// A lease that cannot be released expires by itself, so that there is no need to wait for
+    /// long.
     const RELEASE: Duration = Duration::from_secs(1);
     let mut elector = LeaderElector::new(context, identity);
     let leading = async {

@@ -1,5 +1,6 @@
-//! The one loop that every controller runs in. Nothing here knows a kind, a driver or a setting of a controller, but for the kinds
-//! that the machinery of clients itself reads and writes: Events, Leases, and the objects that change discovery.
+//! The one loop that every controller runs in. Nothing here knows a kind, a driver or a setting of
+//! a controller, but for the kinds that the machinery of clients itself reads and writes: Events,
+//! Leases, and the objects that change discovery.
 //!
 //! ```text
 //!   caches ──► sources ──► queue ──► worker: observe, plan, apply ─► the API ──► caches
@@ -8,10 +9,11 @@
 //!                                           are observed, then marks the key done
 //! ```
 //!
-//! A controller is a [`Controller`]: what enqueues keys ([`Controller::sources`]) and what it does about a key
-//! ([`Controller::reconcile`]). By custom its folder has `mod.rs` for the two, a module `plan` for the pure decision with its
-//! table of tests, and more files only where they are needed. After an error the key is queued again with backoff; a panic
-//! restarts the controller ([`supervise`]). A [`ControllerDescriptor`] names a controller and starts it.
+//! A controller is a [`Controller`]: what enqueues keys ([`Controller::sources`]) and what it does
+//! about a key ([`Controller::reconcile`]). By custom its folder has `mod.rs` for the two, a module
+//! `plan` for the pure decision with its table of tests, and more files only where they are needed.
+//! After an error the key is queued again with backoff; a panic restarts the controller
+//! ([`supervise`]). A [`ControllerDescriptor`] names a controller and starts it.
 #![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests wait and measure"))]
 

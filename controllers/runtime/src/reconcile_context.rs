@@ -17,8 +17,8 @@ use tokio::time;
 
 use super::cache::{self, Cache, Cached, Indexer, NamespacedName, Write};
 
-/// One reconciliation of a key. Records its writes, of which any number may be under way at a time; the key is not reconciled
-/// again before the caches have observed them.
+/// One reconciliation of a key. Records its writes, of which any number may be under way at a time;
+/// the key is not reconciled again before the caches have observed them.
 pub struct ReconcileContext {
     /// The client of what is recorded.
     client: Client,
@@ -39,8 +39,8 @@ impl ReconcileContext {
         ReconcileContext { client, writes: Mutex::default() }
     }
 
-    /// Sends a request, and returns the text of the answer. Boxed, so that it is compiled here, and not once for each kind that is
-    /// written.
+    /// Sends a request, and returns the text of the answer. Boxed, so that it is compiled here, and
+    /// not once for each kind that is written.
     pub(super) fn send(&self, request: BuiltRequest) -> BoxFuture<'_, kube::Result<String>> {
         async move { self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await }.boxed()
     }
@@ -67,8 +67,8 @@ impl ReconcileContext {
         self.writes.lock().push(((K::group(&()), K::plural(&())), observed));
     }
 
-    /// Waits until all writes are observed, and returns the resources for which that took a while. A broken watch delays the key
-    /// for a bounded time only.
+    /// Waits until all writes are observed, and returns the resources for which that took a while.
+    /// A broken watch delays the key for a bounded time only.
     pub(super) async fn wait_until_observed(self) -> BTreeSet<GroupResource> {
         const MAX_WAIT: Duration = Duration::from_secs(10);
         let writes = self.writes.into_inner().into_iter();

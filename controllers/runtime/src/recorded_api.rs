@@ -14,8 +14,9 @@ use super::cache::{self, Cache, Cached, Indexer, NamespacedName};
 use super::reconcile_context::{BuiltRequest, ReconcileContext};
 use super::requests;
 
-/// The objects of a kind on the server, for one reconciliation. Each successful write is recorded, so that the key is not reconciled
-/// again before the cache has observed it. Namespace and name of what is written are the object's own.
+/// The objects of a kind on the server, for one reconciliation. Each successful write is recorded,
+/// so that the key is not reconciled again before the cache has observed it. Namespace and name of
+/// what is written are the object's own.
 #[derive(Clone, Copy)]
 pub struct RecordedApi<'a, K> {
     ctx: &'a ReconcileContext,
@@ -26,7 +27,8 @@ pub struct RecordedApi<'a, K> {
 }
 
 /// An answer to a write, of which the identity of the object alone is read. The rest would be the
-/// largest part of the memory of a controller of thousands of pods, and half of it are field managers.
+/// largest part of the memory of a controller of thousands of pods, and half of it are field
+/// managers.
 #[derive(Debug, Deserialize)]
 pub struct Written {
     metadata: WrittenMetadata,
@@ -190,7 +192,8 @@ impl<'a, K: Cached> RecordedApi<'a, K> {
     /// Deletes the object of the name, under the preconditions of these parameters.
     ///
     /// # Errors
-    /// The request failed. An object that does not exist any more, or is another one of the name, is recorded as deleted all the same.
+    /// The request failed. An object that does not exist any more, or is another one of the name,
+    /// is recorded as deleted all the same.
     pub async fn delete(&self, object: &K, params: &DeleteParams) -> kube::Result<()> {
         let name = NamespacedName::of(object);
         let request = collection::<K>(&name.namespace).delete(&name.name, params);

@@ -18,8 +18,9 @@ struct Workers {
     are_busy: Notify,
 }
 
-/// Processes the keys of a queue, at most so many at once, for ever. One worker waits at first; another one begins when none is left that
-/// waits, so that a queue with little to do takes little memory.
+/// Processes the keys of a queue, at most so many at once, for ever. One worker waits at first;
+/// another one begins when none is left that waits, so that a queue with little to do takes little
+/// memory.
 ///
 /// - `process`: has to call [`Queue::done`]
 ///

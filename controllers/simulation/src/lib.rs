@@ -1,16 +1,20 @@
-//! Simulated nodes, a scheduler, kubelets and a CSI driver: pods run and volumes exist where nothing runs.
+//! Simulated nodes, a scheduler, kubelets and a CSI driver: pods run and volumes exist where
+//! nothing runs.
 //!
 //! In the order in which a pod meets them:
-//! 1. [`node_registration`]: the Node objects `node-0`, `node-1`, ..., with the leases that show that they live;
+//! 1. [`node_registration`]: the Node objects `node-0`, `node-1`, ..., with the leases that show
+//!    that they live;
 //! 2. [`scheduler`]: binds pods to nodes, to any that the API has;
 //! 3. [`csi`]: the driver `coracle.csi` with its sidecars;
 //! 4. [`kubelet`]: runs the pods that are bound to the simulated nodes;
 //! 5. [`load_balancer`]: gives addresses to Services and Ingresses.
 //!
 //! Always true here:
-//! - What a client writes is not fought over. The kubelet writes when something happens to a pod, not when a status is other
-//!   than it would be; a pod that a client declares to be finished is finished.
-//! - Foreign pods and nodes are left alone: other schedulers' pods, pods with [`IGNORE`], other nodes' pods.
+//! - What a client writes is not fought over. The kubelet writes when something happens to a pod,
+//!   not when a status is other than it would be; a pod that a client declares to be finished is
+//!   finished.
+//! - Foreign pods and nodes are left alone: other schedulers' pods, pods with [`IGNORE`], other
+//!   nodes' pods.
 //! - A node with [`SILENT`] neither reports nor runs anything, until the annotation is removed.
 //! - Files are touched only through [`coracle_volumes::confined_fs`].
 #![warn(missing_docs)]

@@ -341,8 +341,7 @@ fn missing_labels<'a>(wanted: &'a Node, known: &Node) -> BTreeMap<&'a str, &'a s
     wanted.filter(|(key, _)| !has(key)).map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
-/// Returns `true` if no kubelet has written the status of a node, since a client has just created
-/// it.
+/// Returns `true` if no kubelet has written the status of a node yet: a client has just created it.
 fn is_bare(node: &Node) -> bool {
     node.status.as_ref().is_none_or(|status| status.capacity.is_none())
 }

@@ -10,7 +10,8 @@ pub type Context = coracle_controller_runtime::Context<Settings>;
 /// Settings of the simulation that the API does not provide.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The number of nodes to simulate. None: neither nodes nor the scheduler are simulated, as beside another cluster.
+    /// The number of nodes to simulate. None: neither nodes nor the scheduler are simulated, as
+    /// beside another cluster.
     pub nodes: Option<usize>,
     /// The behavior of pods that nothing else is said about.
     pub profile: Profile,

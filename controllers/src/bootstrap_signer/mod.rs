@@ -1,5 +1,5 @@
-//! bootstrap-signer-controller: signs the kubeconfig in the ConfigMap kube-public/cluster-info with each bootstrap token, so that
-//! who has a token can trust what anybody can read.
+//! bootstrap-signer-controller: signs the kubeconfig in the ConfigMap kube-public/cluster-info with
+//! each bootstrap token, so that who has a token can trust what anybody can read.
 
 mod signature;
 

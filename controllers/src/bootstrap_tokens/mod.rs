@@ -1,4 +1,5 @@
-//! Bootstrap tokens: Secrets `bootstrap-token-ID` in kube-system, by which new nodes join a cluster.
+//! Bootstrap tokens: Secrets `bootstrap-token-ID` in kube-system, by which new nodes join a
+//! cluster.
 
 use std::collections::BTreeMap;
 

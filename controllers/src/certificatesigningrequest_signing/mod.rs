@@ -2,7 +2,8 @@
 //!
 //! A request for one of Kubernetes' own signers is reconciled once it is approved:
 //! 1. one that breaks the rules of its signer gets the condition Failed;
-//! 2. otherwise the certificate is issued, by the authority in the settings, and stored in the status.
+//! 2. otherwise the certificate is issued, by the authority in the settings, and stored in the
+//!    status.
 
 mod plan;
 

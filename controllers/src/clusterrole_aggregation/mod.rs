@@ -1,5 +1,5 @@
-//! clusterrole-aggregation-controller: the rules of a ClusterRole with an `aggregationRule` are those of the ClusterRoles that it
-//! selects.
+//! clusterrole-aggregation-controller: the rules of a ClusterRole with an `aggregationRule` are
+//! those of the ClusterRoles that it selects.
 //!
 //! When any ClusterRole changes, each aggregated one is reconciled:
 //! 1. the rules of the selected roles are united, in the order of the selectors and of the names;

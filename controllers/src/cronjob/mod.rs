@@ -1,6 +1,7 @@
 //! cronjob-controller: starts a Job whenever a schedule says so.
 //!
-//! A CronJob is reconciled when it or one of its Jobs changes, and at the next time of its schedule:
+//! A CronJob is reconciled when it or one of its Jobs changes, and at the next time of its
+//! schedule:
 //! 1. finished Jobs beyond the limits of the history are deleted;
 //! 2. the list of active Jobs is corrected: what has finished or is missing leaves it;
 //! 3. it is decided whether the last time that has come is to be run ([`plan`], [`schedule`]);
@@ -52,7 +53,8 @@ pub struct CronJobController {
     creation_skew: Histogram,
 }
 
-/// Finds Jobs by the name of their controller, of whatever kind: that is kube-controller-manager's rule.
+/// Finds Jobs by the name of their controller, of whatever kind: that is kube-controller-manager's
+/// rule.
 struct ByControllerName;
 
 impl Index<Job> for ByControllerName {

@@ -32,7 +32,7 @@ impl Entry {
 
 impl FailedPodsBackoff {
     /// Returns the time until a failed pod may be deleted. Returns `None` if it may be deleted now,
-    /// and doubles the delay of the next failed pod.
+    /// which doubles the delay of the next failed pod.
     pub fn delay(&mut self, key: Key, now: Timestamp) -> Option<Duration> {
         // Entries of deleted sets and nodes are removed only here.
         self.entries.retain(|_, entry| !entry.is_expired(now));

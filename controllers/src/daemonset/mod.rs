@@ -1,14 +1,17 @@
 //! daemonset-controller: keeps a pod on each node that a set selects.
 //!
-//! A set is reconciled when it, one of its pods or one of its revisions changes, when a node comes or changes its labels or taints
-//! such that the set should have a pod there or not, and when a pod has been ready for long enough:
-//! 1. revisions and pods that match are adopted, others released; the template finds its place in the history (`history.rs`,
-//!    `revisions.rs`);
-//! 2. from the pods and the nodes (`eligibility.rs`) it is planned what is created and deleted (`plan/`); once each node has its
-//!    pod, old ones are updated (`rollout.rs`);
-//! 3. pods are created and deleted, the oldest revisions too, and the status is written (`status.rs`), also after a failure.
+//! A set is reconciled when it, one of its pods or one of its revisions changes, when a node comes
+//! or changes its labels or taints such that the set should have a pod there or not, and when a pod
+//! has been ready for long enough:
+//! 1. revisions and pods that match are adopted, others released; the template finds its place in
+//!    the history (`history.rs`, `revisions.rs`);
+//! 2. from the pods and the nodes (`eligibility.rs`) it is planned what is created and deleted
+//!    (`plan/`); once each node has its pod, old ones are updated (`rollout.rs`);
+//! 3. pods are created and deleted, the oldest revisions too, and the status is written
+//!    (`status.rs`), also after a failure.
 //!
-//! The deletion of a node enqueues nothing: its pods are deleted by others, and those that wait for it at the next reconciliation.
+//! The deletion of a node enqueues nothing: its pods are deleted by others, and those that wait for
+//! it at the next reconciliation.
 
 mod backoff;
 mod eligibility;

@@ -99,7 +99,8 @@ impl DaemonSetController {
         }
     }
 
-    /// Increments the collision count, which changes the hash of the next attempt, and returns an error.
+    /// Increments the collision count, which changes the hash of the next attempt, and returns an
+    /// error.
     async fn count_collision(
         &self,
         set: &DaemonSet,

@@ -36,8 +36,8 @@ pub(super) fn reason<'a>(status: &'a DeploymentStatus, r#type: &str) -> Option<&
     find(status, r#type)?.reason.as_deref()
 }
 
-/// Sets a condition if its status or its reason is another; it is the last one then. The time of its transition is kept if its
-/// status is.
+/// Sets a condition if its status or its reason is another; it is the last one then. The time of
+/// its transition is kept if its status is.
 pub(super) fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
     if let Some(old) = find(status, &condition.type_)
         && old.status == condition.status

@@ -49,7 +49,8 @@ impl<'a> Executor<'a> {
         Ok(Action::AwaitChange)
     }
 
-    /// Notes in the conditions that the Deployment was paused or resumed, so that the pause does not count as a lack of progress.
+    /// Notes in the conditions that the Deployment was paused or resumed, so that the pause does
+    /// not count as a lack of progress.
     pub async fn check_paused_conditions(&mut self) -> Result<(), Error> {
         let mut status = self.status();
         let reason = conditions::reason(&status, PROGRESSING);
@@ -67,7 +68,8 @@ impl<'a> Executor<'a> {
         self.write_status(status).await
     }
 
-    /// Gives ReplicaSets their sizes, one after the other, and notes the size of the Deployment in each.
+    /// Gives ReplicaSets their sizes, one after the other, and notes the size of the Deployment in
+    /// each.
     pub async fn resize(&mut self, resizes: &[Resize]) -> Result<(), Error> {
         for resize in resizes {
             self.scale(resize).await?;

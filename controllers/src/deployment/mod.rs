@@ -1,17 +1,21 @@
 //! deployment-controller: rolls out the template of each Deployment by scaling its ReplicaSets.
 //!
-//! A Deployment is reconciled when it or one of its ReplicaSets changes, when a ReplicaSet without a controller appears that it
-//! selects, and, with the strategy Recreate, when the last of its pods is deleted:
-//! 1. ReplicaSets that match are adopted, those that do not match any more are released (`coracle_controller_runtime::controller_ref`);
+//! A Deployment is reconciled when it or one of its ReplicaSets changes, when a ReplicaSet without
+//! a controller appears that it selects, and, with the strategy Recreate, when the last of its pods
+//! is deleted:
+//! 1. ReplicaSets that match are adopted, those that do not match any more are released
+//!    (`coracle_controller_runtime::controller_ref`);
 //! 2. a pause and its end are noted in the conditions;
-//! 3. the new ReplicaSet is the one with the template (`replica_sets.rs`, `template.rs`); its revision and its annotations are
-//!    brought up to date (`revision.rs`, `annotations.rs`);
-//! 4. one of these is planned, and executed (`executor.rs`): a rollback to a former revision (`history.rs`), new sizes of a
-//!    Deployment that was scaled or is paused (`scale.rs`), or a step of the rollout (`rolling/`);
+//! 3. the new ReplicaSet is the one with the template (`replica_sets.rs`, `template.rs`); its
+//!    revision and its annotations are brought up to date (`revision.rs`, `annotations.rs`);
+//! 4. one of these is planned, and executed (`executor.rs`): a rollback to a former revision
+//!    (`history.rs`), new sizes of a Deployment that was scaled or is paused (`scale.rs`), or a
+//!    step of the rollout (`rolling/`);
 //! 5. the oldest revisions are deleted (`history.rs`);
 //! 6. the status is written (`status/`, `conditions.rs`).
 //!
-//! A step changes sizes in one direction only. What follows from it is planned after it was observed.
+//! A step changes sizes in one direction only. What follows from it is planned after it was
+//! observed.
 
 mod annotations;
 mod conditions;

@@ -1,7 +1,9 @@
-//! endpoints-controller: the Endpoints of Services with a selector, as clients read them that do not know EndpointSlices.
+//! endpoints-controller: the Endpoints of Services with a selector, as clients read them that do
+//! not know EndpointSlices.
 //!
-//! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows in its Endpoints, and when its
-//! Endpoints are deleted. The Endpoints of a Service that does not exist are deleted; those without a pod have no subsets.
+//! A Service is reconciled when it changes, when a pod that it selects changes in a way that shows
+//! in its Endpoints, and when its Endpoints are deleted. The Endpoints of a Service that does not
+//! exist are deleted; those without a pod have no subsets.
 
 mod plan;
 

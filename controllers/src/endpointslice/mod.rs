@@ -10,8 +10,8 @@
 //!    (`topology.rs`);
 //! 4. slices are created, updated and deleted (`service_endpoints::slices`).
 //!
-//! The writes of a Service with many endpoints are limited (`service_endpoints::rate_limit`): changes in
-//! the meantime are written together.
+//! The writes of a Service with many endpoints are limited (`service_endpoints::rate_limit`):
+//! changes in the meantime are written together.
 
 mod endpoint;
 mod hints;

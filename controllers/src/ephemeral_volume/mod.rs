@@ -1,8 +1,9 @@
 //! ephemeral-volume-controller: creates the claims of pods' ephemeral volumes from their templates.
 //!
-//! A pod is reconciled when it changes and when a claim it controls is deleted; then, unless it is terminating, each ephemeral volume
-//! has its claim `POD-VOLUME`, made if need be. A claim of the name that the pod does not control becomes an event, and is retried. Deleting is the
-//! garbage collector's business.
+//! A pod is reconciled when it changes and when a claim it controls is deleted; then, unless it is
+//! terminating, each ephemeral volume has its claim `POD-VOLUME`, made if need be. A claim of the
+//! name that the pod does not control becomes an event, and is retried. Deleting is the garbage
+//! collector's business.
 
 use std::sync::Arc;
 

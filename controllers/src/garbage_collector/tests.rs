@@ -1,7 +1,8 @@
 //! The graph's races, as scripts of what happens and what has to be looked at then.
 //!
-//! An object is `NAMESPACE/NAME#UID:KIND`; without a namespace it is in `n`, and `/NAME` is an object of the cluster; without
-//! a uid its name is its uid; without a kind it is a `K`. A reference is written as an object, and `!` before it makes it block.
+//! An object is `NAMESPACE/NAME#UID:KIND`; without a namespace it is in `n`, and `/NAME` is an
+//! object of the cluster; without a uid its name is its uid; without a kind it is a `K`. A
+//! reference is written as an object, and `!` before it makes it block.
 
 use std::collections::HashSet;
 use std::sync::Arc;

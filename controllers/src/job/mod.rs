@@ -4,7 +4,8 @@
 //! backoff ends:
 //! 1. matching pods are adopted, with the tracking finalizer, and others released
 //!    (`coracle_controller_runtime::controller_ref`);
-//! 2. its pods are classified ([`pod_counts`]): the active ones, and those that have newly finished;
+//! 2. its pods are classified ([`pod_counts`]): the active ones, and those that have newly
+//!    finished;
 //! 3. the [`verdict`] is made: whether the Job ends, and why;
 //! 4. without a verdict, missing pods are created and superfluous ones deleted ([`manage`],
 //!    [`pods`]); with one, all active ones are deleted;

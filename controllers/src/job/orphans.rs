@@ -1,4 +1,5 @@
-//! Removes the finalizers of pods that no Job counts any more: their Job was deleted, has finished, or never existed.
+//! Removes the finalizers of pods that no Job counts any more: their Job was deleted, has finished,
+//! or never existed.
 
 use std::sync::Arc;
 
@@ -60,7 +61,8 @@ impl Controller for OrphanPodController {
         let Some(pod) = pod.filter(|pod| is_orphan(&pod.metadata, &self.jobs)) else {
             return Ok(Action::AwaitChange);
         };
-        // The cache may lag behind the creation of the Job, and what is not counted now never will be.
+        // The cache may lag behind the creation of the Job, and what is not counted now never will
+        // be.
         if let Some(controller) = controller_of(&pod.metadata) {
             let job = NamespacedName::new(&name.namespace, &controller.name);
             let job = ctx.api(&self.jobs).get(&job).await?;

@@ -108,7 +108,7 @@ fn past_deadline(observed: &Observed) -> Option<Verdict> {
 }
 
 /// Returns how long the Job may still be active, counted from its start time; `None` if that is not
-/// limited.
+/// limited, or if the Job is suspended.
 fn time_until_deadline(observed: &Observed) -> Option<SignedDuration> {
     let allowed = SignedDuration::from_secs(observed.spec.active_deadline_seconds?);
     let since = observed.job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);

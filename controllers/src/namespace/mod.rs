@@ -1,9 +1,11 @@
-//! namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
+//! namespace-controller: deletes the content of a terminating namespace, then removes its
+//! finalizer.
 //!
-//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]), after each of its changes, and when
-//! its last pod is deleted; then:
+//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]),
+//! after each of its changes, and when its last pod is deleted; then:
 //! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
-//! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as they run (KEP-5080);
+//! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as
+//!    they run (KEP-5080);
 //! 3. then everything else that can be deleted, in no order; what remains is counted;
 //! 4. what was found is written into its conditions;
 //! 5. once nothing remains, the finalizer `kubernetes` is dropped.

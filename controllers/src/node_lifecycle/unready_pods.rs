@@ -1,4 +1,5 @@
-//! The pods of a node that is not ready: their condition Ready becomes False, so that no Service sends them requests.
+//! The pods of a node that is not ready: their condition Ready becomes False, so that no Service
+//! sends them requests.
 
 use std::sync::Arc;
 

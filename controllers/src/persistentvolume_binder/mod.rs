@@ -2,12 +2,16 @@
 //! volumes.
 //!
 //! Two state machines, of claims and of volumes, and two loops for what in-tree plugins do:
-//! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one is kept so, or is lost;
-//! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what is behind it (KEP-2644);
-//! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other provisioners do is left to them.
+//! - [`claims`]: an unbound claim is bound to a volume, gets one provisioned, or waits; a bound one
+//!   is kept so, or is lost;
+//! - [`volumes`]: a volume is available, bound or released, and marked with who has to delete what
+//!   is behind it (KEP-2644);
+//! - [`in_tree`]: `kubernetes.io/host-path` provisions, deletes and recycles. What other
+//!   provisioners do is left to them.
 //!
-//! [`coracle_volumes::search`] finds a volume for a claim, [`coracle_volumes::bind`] decides how both change. Everything is reconciled again every 15 seconds, for
-//! not all that matters makes an event.
+//! [`coracle_volumes::search`] finds a volume for a claim, [`coracle_volumes::bind`] decides how
+//! both change. Everything is reconciled again every 15 seconds, for not all that matters makes an
+//! event.
 
 mod claims;
 mod in_tree;

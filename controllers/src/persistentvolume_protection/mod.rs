@@ -1,8 +1,8 @@
 //! persistentvolume-protection-controller: keeps a finalizer on PersistentVolumes until they are
 //! deleted and no longer bound.
 //!
-//! A volume is reconciled when it changes: one that is not terminating has the finalizer `kubernetes.io/pv-protection`, one that is deleted loses
-//! it as soon as its phase is not Bound.
+//! A volume is reconciled when it changes: one that is not terminating has the finalizer
+//! `kubernetes.io/pv-protection`, one that is deleted loses it as soon as its phase is not Bound.
 
 use std::sync::Arc;
 

@@ -1,13 +1,15 @@
 //! replicaset-controller: keeps the desired number of pods of each ReplicaSet running.
 //!
-//! A ReplicaSet is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, and when
-//! a pod has been ready for long enough:
-//! 1. active pods that match are adopted, those that do not match any more are released (`coracle_controller_runtime::controller_ref`);
-//! 2. from those it is planned how many pods are created or which are deleted (`plan.rs`), and that is executed
-//!    (`workload::pod_control`);
+//! A ReplicaSet is reconciled when it or one of its pods changes, when a pod without a controller
+//! appears that it selects, and when a pod has been ready for long enough:
+//! 1. active pods that match are adopted, those that do not match any more are released
+//!    (`coracle_controller_runtime::controller_ref`);
+//! 2. from those it is planned how many pods are created or which are deleted (`plan.rs`), and that
+//!    is executed (`workload::pod_control`);
 //! 3. the status of the pods as they were before is written (`status.rs`), also after a failure.
 //!
-//! All of it is generic over [`ReplicaOwner`]: replicationcontroller-controller is the same for another kind.
+//! All of it is generic over [`ReplicaOwner`]: replicationcontroller-controller is the same for
+//! another kind.
 
 mod plan;
 mod status;

@@ -1,6 +1,8 @@
-//! replicationcontroller-controller: replicaset-controller for ReplicationControllers, of which it is the successor.
+//! replicationcontroller-controller: replicaset-controller for ReplicationControllers, of which it
+//! is the successor.
 //!
-//! They differ in this: the selector is a map of labels, terminating pods are not reported, and waits for the caches not counted.
+//! They differ in this: the selector is a map of labels, terminating pods are not reported, and
+//! waits for the caches not counted.
 
 use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{

@@ -1,4 +1,5 @@
-//! The claims that are made for a pod: their entries in the pod, their names, what they are made of.
+//! The claims that are made for a pod: their entries in the pod, their names, what they are made
+//! of.
 
 use coracle_object_meta::{controller_ref, set_annotation};
 use k8s_openapi::api::core::v1::Pod;
@@ -8,7 +9,8 @@ use kube::ResourceExt;
 
 /// The annotation of a generated claim with the name of its entry in the pod.
 pub const CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-/// The longest prefix of a generated name: the suffix has five characters, and a dash may precede it.
+/// The longest prefix of a generated name: the suffix has five characters, and a dash may precede
+/// it.
 const MAX_PREFIX_LENGTH: usize = 57;
 
 /// An entry of `spec.resourceClaims` with a template.

@@ -2,13 +2,16 @@
 //! that no pod consumes any more.
 //!
 //! Of a pod that is not terminating (`generated.rs`):
-//! 1. each entry of `spec.resourceClaims` with a template has its claim, found by owner and annotation or created;
+//! 1. each entry of `spec.resourceClaims` with a template has its claim, found by owner and
+//!    annotation or created;
 //! 2. all names go to `status.resourceClaimStatuses`;
-//! 3. once the pod is bound, it is added to the consumers of those of its claims that are allocated.
+//! 3. once the pod is bound, it is added to the consumers of those of its claims that are
+//!    allocated.
 //!
-//! Of a claim (`consumers.rs`): consumers that are gone or done are removed; without any the allocation is given up, the finalizer
-//! goes, and a claim that was made for a pod that is done is deleted. Claims of a pod that is gone are deleted by the garbage collector.
-//! Nothing here allocates a claim: that is the scheduler's business, and the simulated one has no devices.
+//! Of a claim (`consumers.rs`): consumers that are gone or done are removed; without any the
+//! allocation is given up, the finalizer goes, and a claim that was made for a pod that is done is
+//! deleted. Claims of a pod that is gone are deleted by the garbage collector. Nothing here
+//! allocates a claim: that is the scheduler's business, and the simulated one has no devices.
 
 mod consumers;
 mod generated;

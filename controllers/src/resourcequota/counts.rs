@@ -36,7 +36,7 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Returns the resource whose objects a name in a quota counts, or `None` if an evaluator
-    /// handles the name.
+    /// handles the name, or if it counts events or no objects.
     pub fn by(name: &str) -> Option<Counted> {
         let has_evaluator =
             [Pod::matches, Service::matches, PersistentVolumeClaim::matches, ResourceClaim::matches];

@@ -1,14 +1,16 @@
 //! resourcequota-controller: how much of what its ResourceQuotas allow a namespace has in use.
 //!
-//! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is made exact when its limits
-//! change, when something that it limits is deleted or takes less, and every five minutes:
-//! 1. what there is in the namespace is listed: kinds that take more than their number (`evaluators.rs`, `pods/`) as a
-//!    whole, of the others only the number (`counts.rs`);
+//! The API server adds to a quota's `used` as it admits objects, and takes nothing away. A quota is
+//! made exact when its limits change, when something that it limits is deleted or takes less, and
+//! every five minutes:
+//! 1. what there is in the namespace is listed: kinds that take more than their number
+//!    (`evaluators.rs`, `pods/`) as a whole, of the others only the number (`counts.rs`);
 //! 2. what the objects in the quota's scopes take (`scopes.rs`) is added up;
-//! 3. the status is written if it differs, against the revision of the quota that was known before the list.
+//! 3. the status is written if it differs, against the revision of the quota that was known before
+//!    the list.
 //!
-//! That order is why the lists are the server's and not a cache's. Whoever adds an object changes the quota: what the list has
-//! not seen, the write runs into, and all is done again.
+//! That order is why the lists are the server's and not a cache's. Whoever adds an object changes
+//! the quota: what the list has not seen, the write runs into, and all is done again.
 
 mod affected;
 mod counts;
@@ -108,7 +110,8 @@ impl Controller for ResourceQuotaController {
 }
 
 impl ResourceQuotaController {
-    /// Enqueues the quotas that limit what an object of a kind takes, once it is deleted or its usage changes.
+    /// Enqueues the quotas that limit what an object of a kind takes, once it is deleted or its
+    /// usage changes.
     fn replenish<K: Evaluator + Cached>(&self, sources: &mut Sources<NamespacedName>, cache: &Arc<Cache<K>>) {
         let (quotas, clock) = (self.quotas.clone(), self.clock.clone());
         sources.on(cache, move |change: &Change<K>, queue| {

@@ -1,11 +1,12 @@
-//! root-ca-certificate-publisher-controller: every namespace has a ConfigMap `kube-root-ca.crt`, by which pods know the API server.
+//! root-ca-certificate-publisher-controller: every namespace has a ConfigMap `kube-root-ca.crt`, by
+//! which pods know the API server.
 //!
 //! A namespace is reconciled when it changes and when its ConfigMap does; then:
 //! 1. without the ConfigMap, it is created;
 //! 2. one with other content is replaced.
 //!
-//! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace would be a waste. Each
-//! reconciliation reads its ConfigMap from the server.
+//! Only the metadata of ConfigMaps is watched: keeping all of them for the sake of one a namespace
+//! would be a waste. Each reconciliation reads its ConfigMap from the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::discovery::v1::Endpoint;
 
-/// The addresses, the hostname, and the namespace and name of the pod: a pod that was created again under its name and address
-/// has the same endpoint.
+/// The addresses, the hostname, and the namespace and name of the pod: a pod that was created again
+/// under its name and address has the same endpoint.
 pub type Identity = (Vec<String>, Option<String>, Option<(Option<String>, Option<String>)>);
 
 /// Endpoints by their identity.

@@ -1,12 +1,13 @@
-//! serviceaccount-token-controller: fills the secrets that a client created to hold a token of a service account without expiry.
+//! serviceaccount-token-controller: fills the secrets that a client created to hold a token of a
+//! service account without expiry.
 //!
 //! A secret is reconciled when it changes and when its account does; then:
 //! 1. the reference to a deleted secret is removed from its account;
 //! 2. the secret of a deleted account is deleted;
 //! 3. one that lacks its token, the certificates or the namespace is given them.
 //!
-//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is decided on is read from the
-//! server. So no secret is kept in memory.
+//! Only the metadata of secrets is watched, where the name of the account is an annotation; what is
+//! decided on is read from the server. So no secret is kept in memory.
 
 mod plan;
 

@@ -29,7 +29,8 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// Executes the plan until something fails. Returns the planned status, as far as the plan was executed.
+    /// Executes the plan until something fails. Returns the planned status, as far as the plan was
+    /// executed.
     pub async fn execute(&self, plan: &Plan) -> (StatefulSetStatus, Result<(), Error>) {
         let mut status = plan.status.clone();
         for stage in &plan.stages {

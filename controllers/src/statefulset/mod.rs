@@ -1,14 +1,18 @@
 //! statefulset-controller: maintains pods that keep their names and claims.
 //!
-//! A set is reconciled when it or one of its pods changes, when a pod without a controller appears that it selects, when
-//! a claim is deleted that a new pod waits for, and when a pod has been ready for long enough:
-//! 1. revisions and pods that match are adopted, pods that do not match any more are released (`coracle_controller_runtime::controller_ref`);
+//! A set is reconciled when it or one of its pods changes, when a pod without a controller appears
+//! that it selects, when a claim is deleted that a new pod waits for, and when a pod has been ready
+//! for long enough:
+//! 1. revisions and pods that match are adopted, pods that do not match any more are released
+//!    (`coracle_controller_runtime::controller_ref`);
 //! 2. the template finds its place in the history (`coracle_kinds::controller_revision`);
-//! 3. from all that, the steps and the status are planned (`plan/`, with `identity.rs`, `retention.rs`, `rollout.rs` and `status.rs`);
+//! 3. from all that, the steps and the status are planned (`plan/`, with `identity.rs`,
+//!    `retention.rs`, `rollout.rs` and `status.rs`);
 //! 4. the steps are executed (`executor.rs`), and the status is written, also after a failure;
 //! 5. the oldest revisions are deleted.
 //!
-//! Changes of claims enqueue nothing, but deletions do: a changed claim is observed in the next reconciliation.
+//! Changes of claims enqueue nothing, but deletions do: a changed claim is observed in the next
+//! reconciliation.
 
 mod executor;
 mod identity;

@@ -1,7 +1,10 @@
-//! taint-eviction-controller: deletes pods from nodes with taints of the effect NoExecute that they do not tolerate.
+//! taint-eviction-controller: deletes pods from nodes with taints of the effect NoExecute that they
+//! do not tolerate.
 //!
-//! A pod is reconciled when it is bound, when its tolerations change, and when such taints of its node do:
-//! 1. a pod that tolerates all taints for ever is left alone; one that waits for its deletion no longer does;
+//! A pod is reconciled when it is bound, when its tolerations change, and when such taints of its
+//! node do:
+//! 1. a pod that tolerates all taints for ever is left alone; one that waits for its deletion no
+//!    longer does;
 //! 2. one that tolerates them for some time waits for so long, from when the taints were observed;
 //! 3. one that does not, or no longer, gets the condition DisruptionTarget and is deleted.
 

@@ -1,5 +1,5 @@
-//! ttl-controller: tells kubelets, by an annotation of their nodes, for how long they may cache Secrets and ConfigMaps: the more
-//! nodes there are, the longer.
+//! ttl-controller: tells kubelets, by an annotation of their nodes, for how long they may cache
+//! Secrets and ConfigMaps: the more nodes there are, the longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

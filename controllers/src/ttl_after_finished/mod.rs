@@ -1,7 +1,7 @@
 //! ttl-after-finished-controller: deletes Jobs some time after they have finished.
 //!
-//! A Job is reconciled when it is new or changes, and when its time is over. Before it is deleted it is read from the server: its time to
-//! live may have been prolonged.
+//! A Job is reconciled when it is new or changes, and when its time is over. Before it is deleted
+//! it is read from the server: its time to live may have been prolonged.
 
 use std::sync::Arc;
 use std::time::Duration;

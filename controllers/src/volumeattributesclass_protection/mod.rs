@@ -1,13 +1,15 @@
 //! volumeattributesclass-protection-controller: keeps a finalizer on each VolumeAttributesClass
-//! that
-//! a claim or a volume uses.
+//! until it is deleted and no claim or volume uses it.
 //!
 //! A class is reconciled when it changes, and when a claim or a volume names it no longer:
 //! 1. one that is not terminating gets the finalizer `kubernetes.io/vac-protection`;
-//! 2. one that is terminating keeps it while a claim or a volume uses it, as far as the caches know;
-//! 3. all volumes and claims are listed from the server, and the finalizer is removed if none uses it.
+//! 2. one that is terminating keeps it while a claim or a volume uses it, as far as the caches
+//!    know;
+//! 3. all volumes and claims are listed from the server, and the finalizer is removed if none uses
+//!    it.
 //!
-//! A claim uses the class that its spec names, the one that its volume has, and the one that its volume is being changed to.
+//! A claim uses the class that its spec names, the one that its volume has, and the one that its
+//! volume is being changed to.
 //!
 //! Source: `pkg/controller/volume/vacprotection`.
 

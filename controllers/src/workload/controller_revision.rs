@@ -1,4 +1,5 @@
-//! Writes of ControllerRevisions. Their names and matches are in `coracle_kinds::controller_revision`.
+//! Writes of ControllerRevisions. Their names and matches are in
+//! `coracle_kinds::controller_revision`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! The pace at which an owner of very many pods creates them: creations keep pace with the pods that start to run.
+//! The pace at which an owner of very many pods creates them: creations keep pace with the pods
+//! that start to run.
 //!
-//! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of its requests. Without that rate an owner
-//! of billions would fill the memory before anybody can intervene.
+//! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of
+//! its requests. Without that rate an owner of billions would fill the memory before anybody can
+//! intervene.
 
 use std::borrow::Borrow;
 

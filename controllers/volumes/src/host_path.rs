@@ -11,7 +11,8 @@ use crate::provisioner::directories::Directories;
 /// Says that the plugin made the directory.
 const CREATED_BY: (&str, &str) = ("kubernetes.io/createdby", "hostpath-dynamic-provisioner");
 
-/// Sets the source and the annotations of a volume that this plugin, or a driver in its place, makes.
+/// Sets the source and the annotations of a volume that this plugin, or a driver in its place,
+/// makes.
 pub fn set_source(volume: &mut PersistentVolume, directories: &Directories) {
     set_annotation(&mut volume.metadata, CREATED_BY.0, CREATED_BY.1);
     set_annotation(&mut volume.metadata, PROVISIONED_BY, HOST_PATH);

@@ -32,7 +32,8 @@ fn has_modes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
 /// Returns the best volume for a claim that names none. `delayed`: only a volume that refers to the
 /// claim, since the scheduler chooses.
 ///
-/// Fewer access modes beat a smaller size: the sets of modes are searched one after the other, the smallest first.
+/// Fewer access modes beat a smaller size: the sets of modes are searched one after the other, the
+/// smallest first.
 pub fn best<'a, V: AsRef<PersistentVolume>>(
     claim: &PersistentVolumeClaim,
     volumes: &'a [V],

@@ -7,7 +7,8 @@ use crate::migration::{HOST_PATH_MIGRATION, Migration};
 /// Settings of the controllers and drivers of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSettings {
-    /// The parent of the directories that stand for volumes (`volumes/`), and of those that pods see of them (`pods/`).
+    /// The parent of the directories that stand for volumes (`volumes/`), and of those that pods
+    /// see of them (`pods/`).
     pub data: PathBuf,
     /// The CSI drivers that took over from in-tree plugins.
     pub migration: Migration,

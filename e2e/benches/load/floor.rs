@@ -1,8 +1,9 @@
 //! Floors: what this machine could do at best, measured in the same run.
 //!
-//! - A server of hyper and rustls that answers every request with the same bytes, in a process of its own, as this program
-//!   with [`SERVE`] in its environment.
-//! - sled with as many versions a batch as requests are in flight, flushed as the server flushes it: at an interval, or each.
+//! - A server of hyper and rustls that answers every request with the same bytes, in a process of
+//!   its own, as this program with [`SERVE`] in its environment.
+//! - sled with as many versions a batch as requests are in flight, flushed as the server flushes
+//!   it: at an interval, or each.
 
 use std::convert::Infallible;
 use std::process::Stdio;

@@ -55,7 +55,8 @@ pub fn protobuf_body(data: &[u8]) -> bool {
     decodes_as_it_is(Format::Protobuf, data)
 }
 
-/// Decodes a body by the kind that it says it is, else as a Pod. What comes of it is the same in every format.
+/// Decodes a body by the kind that it says it is, else as a Pod. What comes of it is the same in
+/// every format.
 fn decodes_as_it_is(format: Format, data: &[u8]) -> bool {
     let meta = body::type_meta(format, data).unwrap_or_default();
     let (group, version) = meta.api_version.split_once('/').unwrap_or(("", &meta.api_version));

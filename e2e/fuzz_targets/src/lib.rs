@@ -1,8 +1,8 @@
 //! Fuzz targets: what holds for any bytes that a client sends, or that a damaged disk holds.
 //!
-//! A target is a function of bytes. It panics where its property does not hold, and returns whether the bytes were valid
-//! enough for the property to be tested: a target that refuses all of its inputs tests nothing, and
-//! `tests/corpus.rs` fails for it.
+//! A target is a function of bytes. It panics where its property does not hold, and returns whether
+//! the bytes were valid enough for the property to be tested: a target that refuses all of its
+//! inputs tests nothing, and `tests/corpus.rs` fails for it.
 //!
 //! | file | targets |
 //! | --- | --- |
@@ -17,9 +17,10 @@
 //! | `lists.rs` | options of lists, continue tokens |
 //! | `recovery.rs` | backups, and stores with damaged files |
 //!
-//! They run in three ways: over the kept inputs in `corpus/` and mutations of these in `cargo test`, for longer with
-//! `FUZZ_SECONDS`, and guided by coverage with `cargo fuzz` (the folder `e2e/fuzz/` has a program for each target).
-//! `docs/reliability.md` has the commands and what was found.
+//! They run in three ways: over the kept inputs in `corpus/` and mutations of these in
+//! `cargo test`, for longer with `FUZZ_SECONDS`, and guided by coverage with `cargo fuzz` (the
+//! folder `e2e/fuzz/` has a program for each target). `docs/reliability.md` has the commands and
+//! what was found.
 //!
 //! Inputs of several parts, such as an object and a patch, have a line `%%` between them.
 
@@ -47,7 +48,8 @@ use serde_json::Value;
 pub struct Target {
     /// The name of its program in `../fuzz/` and of its folder in `corpus/`.
     pub name: &'static str,
-    /// Panics where the property does not hold. Whether the input was valid, so that the property was tested.
+    /// Panics where the property does not hold. Whether the input was valid, so that the property
+    /// was tested.
     pub run: fn(&[u8]) -> bool,
 }
 

@@ -1,4 +1,5 @@
-//! Requests: their first line means one thing, and whatever they are, they get a response and store nothing in a dry run.
+//! Requests: their first line means one thing, and whatever they are, they get a response and store
+//! nothing in a dry run.
 
 use bytes::Bytes;
 use coracle_apimachinery::request::info::{RequestInfo, ResourceRequest, Verb};

@@ -56,7 +56,8 @@ pub fn crd_schema(data: &[u8]) -> bool {
     };
     let errors = validate();
     assert_eq!(validate(), errors, "validated once more");
-    // The types of objects inside of objects are required of every version, as upstream requires them.
+    // The types of objects inside of objects are required of every version, as upstream requires
+    // them.
     if !schema.document().to_string().contains("x-kubernetes-embedded-resource") {
         let mut errors = Errors::new();
         validation::validate_update(&object, &object, &schema, &mut errors);

@@ -28,7 +28,8 @@ pub fn field_selector(data: &[u8]) -> bool {
     let printed = printed.join(",");
     let again = FieldSelector::parse(&printed).unwrap_or_else(|error| panic!("{printed:?}: {error}"));
     assert_eq!(sorted(&again), terms, "{printed:?} of {text:?}");
-    // An object whose fields are what the selector requires is selected, unless it is contradictory.
+    // An object whose fields are what the selector requires is selected, unless it is
+    // contradictory.
     let required = |field: &str| selector.exact(field);
     let contradictory = selector.terms().iter().any(|term| {
         let value = required(&term.field).unwrap_or("");

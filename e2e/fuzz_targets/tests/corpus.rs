@@ -1,7 +1,9 @@
-//! Every target over its kept inputs, and over mutations of them. A failing input is printed and kept in a file.
+//! Every target over its kept inputs, and over mutations of them. A failing input is printed and
+//! kept in a file.
 //!
-//! The mutations are the same each time. `FUZZ_SECONDS=600` spends that long on each target instead, with another sequence
-//! for each `FUZZ_SEED`; `FUZZ_TARGET` names the only target to run. Speed is that of a release build:
+//! The mutations are the same each time. `FUZZ_SECONDS=600` spends that long on each target
+//! instead, with another sequence for each `FUZZ_SEED`; `FUZZ_TARGET` names the only target to run.
+//! Speed is that of a release build:
 //! `FUZZ_SECONDS=60 cargo test --release -p coracle-fuzz-targets -- --nocapture`.
 
 // Clippy's leave for tests does not reach their helper functions.

@@ -59,7 +59,8 @@ async fn send_repeatedly(stream: &mut (impl AsyncWrite + Unpin), frame: &[u8]) -
     }
 }
 
-/// Sends frames and reads nothing, until the server does not take any more, or took `most` bytes. Returns how many it took.
+/// Sends frames and reads nothing, until the server does not take any more, or took `most` bytes.
+/// Returns how many it took.
 pub async fn send_until_blocked(
     stream: &mut (impl AsyncWrite + Unpin),
     frame: &[u8],

@@ -1,6 +1,8 @@
-//! Attacks by expressions and paths that administrators have installed: policies, the rules of a custom resource, and its columns.
+//! Attacks by expressions and paths that administrators have installed: policies, the rules of a
+//! custom resource, and its columns.
 //!
-//! An administrator who installs them may make a mistake; whoever may write the objects that they see can use it.
+//! An administrator who installs them may make a mistake; whoever may write the objects that they
+//! see can use it.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

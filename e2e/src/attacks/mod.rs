@@ -223,8 +223,8 @@ async fn unread_watches(endpoint: Endpoint) {
     repeat_concurrently(40, || unread(&endpoint, &path, "application/json")).await;
 }
 
-/// Returns lists with the longest permitted selector. Every object meets all its requirements but
-/// the last one.
+/// Returns a list request with the longest permitted selector. Every object meets all requirements
+/// except the last one.
 fn long_selector() -> Vec<HostileRequest> {
     let met: String = (0..999).map(|i| format!("!k{i},")).collect();
     vec![("GET", format!("{}?labelSelector={met}k%3Dv", config_maps()), JSON, Bytes::new())]

@@ -1,9 +1,12 @@
-//! Recorded conversations with a real control plane, and the comparison of an API server's responses with them.
+//! Recorded conversations with a real control plane, and the comparison of an API server's
+//! responses with them.
 //!
-//! A recording is a list of steps, each with the response of Kubernetes v1.36. `recordings/AREA/NAME.json` are copies that are never
-//! edited; the comparison is that of the `replay.py` that belongs to them, step by step.
+//! A recording is a list of steps, each with the response of Kubernetes v1.36.
+//! `recordings/AREA/NAME.json` are copies that are never edited; the comparison is that of the
+//! `replay.py` that belongs to them, step by step.
 //!
-//! Start at [`play`](player::play). [`names`] replaces what may differ between two runs, [`score`] has the expected scores.
+//! Start at [`play`](player::play). [`names`] replaces what may differ between two runs, [`score`]
+//! has the expected scores.
 
 mod body;
 pub mod names;

@@ -1,4 +1,5 @@
-//! Dotted paths into JSON: `spec.replicas`, `items[0].metadata.name`, `items[].status`, `labels."a.b/c"`.
+//! Dotted paths into JSON: `spec.replicas`, `items[0].metadata.name`, `items[].status`,
+//! `labels."a.b/c"`.
 
 use serde_json::Value;
 

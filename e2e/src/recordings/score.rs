@@ -1,7 +1,8 @@
 //! The expected score of an area: its floor, and its known gaps.
 //!
-//! `recordings/floors.txt` has the minimum number of equal steps of each area; it never decreases. `recordings/gaps.md` is a table of
-//! known differences with their reasons; every other step must be equal.
+//! `recordings/floors.txt` has the minimum number of equal steps of each area; it never decreases.
+//! `recordings/gaps.md` is a table of known differences with their reasons; every other step must
+//! be equal.
 
 use std::fs;
 
@@ -30,8 +31,8 @@ struct Gap {
 
 #[derive(Debug, PartialEq)]
 enum Steps {
-    /// The steps after the first that waits for an action of the server are not played: waiting for something that does not happen
-    /// takes too long.
+    /// The steps after the first that waits for an action of the server are not played: waiting for
+    /// something that does not happen takes too long.
     FromFirstWait,
     /// These steps are played, and differ.
     Numbers(Vec<usize>),

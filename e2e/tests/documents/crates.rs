@@ -1,4 +1,5 @@
-//! The map of the crates in ARCHITECTURE.md: it has every crate, and the dependencies have its direction.
+//! The map of the crates in ARCHITECTURE.md: it has every crate, and the dependencies have its
+//! direction.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! The documents: their links and paths lead somewhere, they stay short, and what they say of crates and commands is true.
+//! The documents: their links and paths lead somewhere, they stay short, and what they say of
+//! crates and commands is true.
 
 mod crates;
 mod markdown;

@@ -1,4 +1,5 @@
-//! The parts of a Markdown document that can be wrong: its links, its anchors, and the paths that it names.
+//! The parts of a Markdown document that can be wrong: its links, its anchors, and the paths that
+//! it names.
 
 use regex::Regex;
 

@@ -1,7 +1,9 @@
-//! The suite of an operator: tests of a table, in parallel, each of which begins with a control plane for itself.
+//! The suite of an operator: tests of a table, in parallel, each of which begins with a control
+//! plane for itself.
 //!
-//! - `CORACLE_STATE` chooses the control plane: a `fork` of a template for each test (the default), one of its `own` that is set up
-//!   anew, or one that is `shared`, with clean-up. The last two are here to be compared with the first one.
+//! - `CORACLE_STATE` chooses the control plane: a `fork` of a template for each test (the default),
+//!   one of its `own` that is set up anew, or one that is `shared`, with clean-up. The last two are
+//!   here to be compared with the first one.
 //! - `CORACLE_TESTS` is the number of tests, 40 by default; 200 are all.
 //! - `CORACLE_PARALLEL` is the number of tests at a time, 8 by default.
 //!

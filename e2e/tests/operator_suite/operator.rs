@@ -1,4 +1,5 @@
-//! An operator on kube-rs: a Deployment, a ConfigMap and a Berth for each Mooring, and a webhook that refuses images.
+//! An operator on kube-rs: a Deployment, a ConfigMap and a Berth for each Mooring, and a webhook
+//! that refuses images.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

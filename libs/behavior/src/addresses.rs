@@ -4,7 +4,8 @@ use std::fmt::{self, Display};
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// An IPv4 block from which Services and Ingresses get the addresses of their load balancers. Nothing listens there.
+/// An IPv4 block from which Services and Ingresses get the addresses of their load balancers.
+/// Nothing listens there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressBlock {
     network: u32,

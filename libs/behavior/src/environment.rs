@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use coracle_kinds::jobs::COMPLETION_INDEX;
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 
-/// The longest text that an expansion makes, in bytes: variables that contain each other grow without bounds.
+/// The longest text that an expansion makes, in bytes: variables that contain each other grow
+/// without bounds.
 pub const MAX_EXPANSION_LENGTH: usize = 64 << 10;
 
 /// The bytes that are expanded for an environment; the variables after them are unknown.
@@ -114,8 +115,8 @@ impl Environment {
         }
     }
 
-    /// Expands `$(NAME)` as the kubelet does: a variable that is not set stays as it is written, and `$$` is a dollar sign. None: a
-    /// variable is unknown, or the text is too long.
+    /// Expands `$(NAME)` as the kubelet does: a variable that is not set stays as it is written,
+    /// and `$$` is a dollar sign. None: a variable is unknown, or the text is too long.
     pub fn expand(&self, text: &str) -> Option<String> {
         let (mut expanded, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once('$') {

@@ -11,16 +11,17 @@ use serde::Deserialize;
 use crate::overrides::{EXIT_CODES, duration};
 use coracle_pattern::glob::matches;
 
-/// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup, which takes as long as the product of the
-/// three at worst.
+/// The longest command that is looked up, in bytes. With the limits of patterns it bounds a lookup,
+/// which takes as long as the product of the three at worst.
 const MAX_COMMAND_LENGTH: usize = 1 << 10;
 /// The longest pattern, in bytes.
 const MAX_PATTERN_LENGTH: usize = 256;
 /// The maximum number of patterns of an annotation.
 const MAX_PATTERNS: usize = 64;
 
-/// The answers to commands, by patterns of these: `{"date": {"stdout": "today\n"}}`. A pattern is the program and its arguments, separated by
-/// single spaces, in which `*` stands for any characters; before it may stand the name of a container and a colon.
+/// The answers to commands, by patterns of these: `{"date": {"stdout": "today\n"}}`. A pattern is
+/// the program and its arguments, separated by single spaces, in which `*` stands for any
+/// characters; before it may stand the name of a container and a colon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers(Vec<(String, Answer)>);
 
@@ -65,7 +66,8 @@ impl Answers {
     }
 }
 
-/// Returns `true` if a text may be the name of a container, and so is not the begin of a command.
+/// Returns `true` if a text may be the name of a container, and so is not the beginning of a
+/// command.
 fn is_container(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_part)

@@ -1,4 +1,5 @@
-//! The overrides that a pod inherits: those of its controller, of that one's controller, and so on, and at last those of its namespace.
+//! The overrides that a pod inherits: those of its controller, of that one's controller, and so on,
+//! and at last those of its namespace.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
-//! The behavior of what is simulated, for the kubelets that run it and for the API server that reads its logs.
+//! The behavior of what is simulated, for the kubelets that run it and for the API server that
+//! reads its logs.
 //!
 //! - [`Profile`] is the behavior of everything that nothing else is said about;
 //! - [`overrides`] reads the annotations and parameters that change it;
 //! - [`inheritance`] finds those of owners and namespaces, which count for their pods;
-//! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, what they log, what the commands answer that are
-//!   executed in them, and where their ports lead to;
+//! - [`PodBehavior`] is that of a pod: when its containers are ready, when they end, what they log,
+//!   what the commands answer that are executed in them, and where their ports lead to;
 //! - [`AddressBlock`] has the addresses of load balancers;
 //! - [`command`] follows commands that say plainly what they do.
 //!

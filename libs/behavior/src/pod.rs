@@ -20,7 +20,8 @@ use crate::ports::ForwardedPorts;
 use crate::probes::FailingProbe;
 use crate::profile::Profile;
 
-/// The time after which a container ends of which nothing is known but that it is not started again once it succeeded.
+/// The time after which a container ends of which nothing is known but that it is not started again
+/// once it succeeded.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The warnings of a pod that are reported.
@@ -29,7 +30,8 @@ const MAX_WARNINGS: usize = 16;
 /// The exit code of an index that fails, unless there is another one.
 const FAILURE: i32 = 1;
 
-/// The behavior of a pod: by default its containers are ready at once, and exit when they are terminated.
+/// The behavior of a pod: by default its containers are ready at once, and exit when they are
+/// terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodBehavior {
     /// The time for which a container runs before it is ready.
@@ -276,7 +278,8 @@ impl PodBehavior {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
             (Role::Init, _) => Unclear::Takes(Duration::ZERO),
-            // Somebody has a shell in an ephemeral one, or would have, unless its command says that it is something else.
+            // Somebody has a shell in an ephemeral one, or would have, unless its command says that
+            // it is something else.
             (Role::Ephemeral, Profile::Realistic) if has_other_command(container) => Unclear::Takes(MOMENT),
             (Role::Sidecar | Role::Ephemeral, _) | (Role::Main, Profile::Inert) => Unclear::RunsOn,
             (Role::Main, Profile::Realistic) if restarts_after(pod, container, 0) => Unclear::RunsOn,

@@ -1,5 +1,5 @@
-//! Probes that execute a command: they succeed unless the annotation `sim.coracle.dev/exec` has another answer for the command. All other
-//! probes succeed.
+//! Probes that execute a command: they succeed unless the annotation `sim.coracle.dev/exec` has
+//! another answer for the command. All other probes succeed.
 
 use std::time::Duration;
 

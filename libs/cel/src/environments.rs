@@ -1,6 +1,8 @@
-//! The environments of Kubernetes' expressions: the rules of custom resources, admission, and the selectors of devices.
+//! The environments of Kubernetes' expressions: the rules of custom resources, admission, and the
+//! selectors of devices.
 //!
-//! Source: `k8s.io/dynamic-resource-allocation/cel`, `compile.go`; `k8s.io/apiserver/pkg/admission/plugin/cel`, `compile.go` and `composition.go`;
+//! Source: `k8s.io/dynamic-resource-allocation/cel`, `compile.go`;
+//! `k8s.io/apiserver/pkg/admission/plugin/cel`, `compile.go` and `composition.go`;
 //! `k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel`, `compilation.go`.
 
 use std::sync::Arc;

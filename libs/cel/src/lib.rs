@@ -1,17 +1,20 @@
 //! The Common Expression Language as Kubernetes uses it.
 //!
-//! An [`Env`] declares variables and object types. [`Env::compile`] parses and type-checks an expression and gives a
-//! [`Program`], which knows its output type and its estimated cost, and which is evaluated any number of times against
-//! the values of the variables. Values of JSON are read lazily: nothing of an object is copied that an expression does not name.
+//! An [`Env`] declares variables and object types. [`Env::compile`] parses and type-checks an
+//! expression and gives a [`Program`], which knows its output type and its estimated cost, and
+//! which is evaluated any number of times against the values of the variables. Values of JSON are
+//! read lazily: nothing of an object is copied that an expression does not name.
 //!
 //! Always true here:
 //! - Expressions have bounded length and depth, so no expression overflows the stack.
-//! - An evaluation stops when it has spent its cost limit, or exceeds a limit of its [`Meter`]: values visited, bytes made, time.
+//! - An evaluation stops when it has spent its cost limit, or exceeds a limit of its [`Meter`]:
+//!   values visited, bytes made, time.
 //! - Within these limits, evaluation is deterministic: expressions see no clock and no randomness.
 //! - Regular expressions are matched in linear time.
 //! - Nothing in this crate knows HTTP, a store or a kind.
 //!
-//! Source: cel-spec's language definition; cel-go's checker and cost model; `k8s.io/apiserver/pkg/cel`.
+//! Source: cel-spec's language definition; cel-go's checker and cost model;
+//! `k8s.io/apiserver/pkg/cel`.
 
 #![warn(missing_docs)]
 

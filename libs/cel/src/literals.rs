@@ -1,4 +1,5 @@
-//! Literals that are checked when an expression is compiled: arguments, patterns of `format`, the elements of lists and maps.
+//! Literals that are checked when an expression is compiled: arguments, patterns of `format`, the
+//! elements of lists and maps.
 //!
 //! Source: cel-go's `cel/validator.go` and `ext/formatting.go`.
 

@@ -1,6 +1,7 @@
 //! Macros: calls that are expanded while parsing.
 //!
-//! Source: cel-spec, "Macros"; cel-go's `parser/macro.go`, `ext/comprehensions.go` and optional types.
+//! Source: cel-spec, "Macros"; cel-go's `parser/macro.go`, `ext/comprehensions.go` and optional
+//! types.
 
 use std::sync::Arc;
 

@@ -1,8 +1,10 @@
-//! The work of evaluations: how many values they visit, how many bytes they make, how long they take.
+//! The work of evaluations: how many values they visit, how many bytes they make, how long they
+//! take.
 //!
-//! Costs are upstream's, and decide what is accepted. They bound neither time nor memory: a comparison costs by the length of the
-//! outer list alone, and `format` nothing for the text that it makes. A [`Meter`] counts what is really done, and ends an
-//! evaluation that does more than expressions within their cost limits do.
+//! Costs are upstream's, and decide what is accepted. They bound neither time nor memory: a
+//! comparison costs by the length of the outer list alone, and `format` nothing for the text that
+//! it makes. A [`Meter`] counts what is really done, and ends an evaluation that does more than
+//! expressions within their cost limits do.
 #![expect(clippy::disallowed_methods, reason = "a bound of the time that an expression may take")]
 
 use std::cell::Cell;
@@ -32,13 +34,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of a request: several times the work of the most expensive evaluation within upstream's cost limits.
+    /// The limits of a request: several times the work of the most expensive evaluation within
+    /// upstream's cost limits.
     pub const REQUEST: Limits = Limits { steps: 50_000_000, bytes: 16 << 20, time: Duration::from_secs(10) };
-    /// The limits of an evaluation that keeps others waiting. Nearly all expressions in use stay within a tenth of them.
+    /// The limits of an evaluation that keeps others waiting. Nearly all expressions in use stay
+    /// within a tenth of them.
     pub const BRIEF: Limits = Limits { steps: 50_000, bytes: 256 << 10, time: Duration::from_millis(5) };
 }
 
-/// Counts the work of evaluations, and ends the one that exceeds the limits. Every later one ends at once.
+/// Counts the work of evaluations, and ends the one that exceeds the limits. Every later one ends
+/// at once.
 #[derive(Debug)]
 pub struct Meter {
     steps: Cell<u64>,

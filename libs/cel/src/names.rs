@@ -1,4 +1,5 @@
-//! Names with dots: variables such as `authorizer.requestResource`, and types such as `google.protobuf.Timestamp`.
+//! Names with dots: variables such as `authorizer.requestResource`, and types such as
+//! `google.protobuf.Timestamp`.
 
 use crate::ast::{Expr, ExprKind};
 use crate::env::Env;

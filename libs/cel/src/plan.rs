@@ -1,7 +1,7 @@
 //! Plans: what is evaluated of an expression. Constant parts are values already.
 //!
-//! The costs of an evaluation follow from its plan: constant parts and sets of constants cost nothing, a chain of
-//! selections costs once for its beginning.
+//! The costs of an evaluation follow from its plan: constant parts and sets of constants cost
+//! nothing, a chain of selections costs once for its beginning.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

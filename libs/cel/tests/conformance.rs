@@ -1,6 +1,7 @@
-//! cel-spec's conformance data: `conformance/simple.jsonl` has the names, expressions, bindings and results of those of its
-//! tests that need no protocol buffers. What differs is in `conformance/differences.txt`: what Kubernetes refuses (lists and
-//! maps of mixed types), libraries that it does not have, and what is wrong here. `REGENERATE=1` writes that file anew.
+//! cel-spec's conformance data: `conformance/simple.jsonl` has the names, expressions, bindings and
+//! results of those of its tests that need no protocol buffers. What differs is in
+//! `conformance/differences.txt`: what Kubernetes refuses (lists and maps of mixed types),
+//! libraries that it does not have, and what is wrong here. `REGENERATE=1` writes that file anew.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Hostile expressions: each ends within its limits, whatever it costs by upstream's model, and none overflows the stack.
+//! Hostile expressions: each ends within its limits, whatever it costs by upstream's model, and
+//! none overflows the stack.
 //!
 //! The limits here are small, so that a debug build reaches them soon.
 #![expect(clippy::disallowed_methods, reason = "a test waits and measures")]
@@ -10,7 +11,8 @@ use serde_json::{Value as Json, json};
 
 const COST: u64 = 1_000_000;
 const LIMITS: Limits = Limits { steps: 500_000, bytes: 4 << 20, time: Duration::from_secs(60) };
-/// The longest that anything here may take, beside other tests. Without its limit each would take hours.
+/// The longest that anything here may take, beside other tests. Without its limit each would take
+/// hours.
 const TIME: Duration = Duration::from_secs(30);
 
 fn compile(text: &str) -> Program {

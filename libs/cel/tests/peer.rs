@@ -1,9 +1,10 @@
-//! Expressions, as kube-apiserver's libraries answer them: whether they compile, the type, the estimated cost, the value,
-//! the cost and the error.
+//! Expressions, as kube-apiserver's libraries answer them: whether they compile, the type, the
+//! estimated cost, the value, the cost and the error.
 //!
-//! `peer/fixtures.json` has the environments with their bindings, `peer/answers.jsonl` the recorded answers;
-//! `e2e/peer/cel/record` records them. `peer/differences.txt` lists what differs, with the reason.
-//! `ANSWERS=FILE cargo test -p coracle-cel --test peer -- --nocapture` compares the answers in another file.
+//! `peer/fixtures.json` has the environments with their bindings, `peer/answers.jsonl` the recorded
+//! answers; `e2e/peer/cel/record` records them. `peer/differences.txt` lists what differs, with the
+//! reason. `ANSWERS=FILE cargo test -p coracle-cel --test peer -- --nocapture` compares the answers
+//! in another file.
 
 mod peer_fixtures;
 

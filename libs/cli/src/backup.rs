@@ -25,11 +25,12 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an error's text that are reported.
 const MAX_ERROR: usize = 2 << 10;
 
-/// Saves a backup in a file, which is replaced if it exists. Until it is complete and checked it has another name, and
-/// only its owner may read it.
+/// Saves a backup in a file, which is replaced if it exists. Until it is complete and checked it
+/// has another name, and only its owner may read it.
 ///
 /// # Errors
-/// The control plane cannot be reached or refuses, the file cannot be written, or a signal came. The file is then as it was.
+/// The control plane cannot be reached or refuses, the file cannot be written, or a signal came.
+/// The file is then as it was.
 pub async fn download(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     let mut signals = Signals::new()?;
     tokio::select! {

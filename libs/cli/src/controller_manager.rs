@@ -1,4 +1,5 @@
-//! `coracle controllers`: the controllers of a control plane, in a process of their own and against any cluster.
+//! `coracle controllers`: the controllers of a control plane, in a process of their own and against
+//! any cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the selected controllers until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// The kubeconfig or the key cannot be read, the server cannot be reached, or the leader election is lost.
+/// The kubeconfig or the key cannot be read, the server cannot be reached, or the leader election
+/// is lost.
 pub async fn run(flags: &Controllers) -> Result<()> {
     let mut signals = Signals::new()?;
     let file = flags.cluster.kubeconfig.display().to_string();
@@ -54,7 +56,8 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         Err(_) => bail!("cannot reach {url}: no answer in {CONNECT_TIMEOUT:?}"),
     }
     eprintln!("coracle {} runs controllers of {url}", env!("CARGO_PKG_VERSION"));
-    // A context of its own, so that the watches of the controllers end before the lease is released.
+    // A context of its own, so that the watches of the controllers end before the lease is
+    // released.
     let clock = Clock::system();
     let election = runtime::Context::new(client.clone(), clock.clone(), Metrics::default(), ());
     let context = runtime::Context::new(client, clock, Metrics::default(), settings);

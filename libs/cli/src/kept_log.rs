@@ -1,4 +1,5 @@
-//! The log of `coracle run`: it stays out of the output of the command, and is printed if that fails.
+//! The log of `coracle run`: it stays out of the output of the command, and is printed if that
+//! fails.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -42,7 +42,8 @@ const USAGE_ERROR: u8 = 2;
 ///
 /// - `kinds`: those of the control planes that it starts.
 pub fn main(kinds: Kinds) -> ExitCode {
-    // For the files that libraries create, such as sled's; commands of `run` get the umask of the caller.
+    // For the files that libraries create, such as sled's; commands of `run` get the umask of the
+    // caller.
     let umask = coracle_private_fs::set_private_umask();
     let mut arguments = std::env::args_os();
     if let Some(program) = arguments.next().and_then(|called_by| envtest::Program::of(&called_by)) {
@@ -72,7 +73,8 @@ pub fn main(kinds: Kinds) -> ExitCode {
             run::serve(options, delay, kinds, kubeconfig, background).await.map(|()| ExitCode::SUCCESS)
         }),
         Command::Up(Up(serve)) => with_control_plane(&serve, async |options| {
-            // After the program and the subcommand come the flags, which the process in the background gets too.
+            // After the program and the subcommand come the flags, which the process in the
+            // background gets too.
             background::up(&options.name, &serve, std::env::args_os().skip(2)).await
         }),
         Command::Down(flags) => block_on(Log::default(), background::down(&flags)),

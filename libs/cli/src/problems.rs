@@ -13,7 +13,8 @@ use crate::process::unreachable;
 /// Longer than `collect` waits.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints the problems of the control plane that a kubeconfig names; that there are none is printed on standard error.
+/// Prints the problems of the control plane that a kubeconfig names; that there are none is printed
+/// on standard error.
 ///
 /// - `kubeconfig`: None for kubectl's.
 ///

@@ -16,7 +16,8 @@ pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitC
     run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
 }
 
-/// Runs to the end, with the log in memory, unless it is asked for; an error is reported as one line.
+/// Runs to the end, with the log in memory, unless it is asked for; an error is reported as one
+/// line.
 pub fn block_on_quietly<F: Future<Output = Result<ExitCode>>>(
     log: Log,
     work: impl FnOnce(KeptLog) -> F,

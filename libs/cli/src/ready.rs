@@ -17,7 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Requests `/readyz`; returns the URL of a server that is ready.
 ///
 /// # Errors
-/// There is no kubeconfig yet, the server cannot be reached, or it is not ready: the names of the failed checks.
+/// There is no kubeconfig yet, the server cannot be reached, or it is not ready: the names of the
+/// failed checks.
 pub async fn check(kubeconfig: Option<&Path>) -> Result<String> {
     let (client, url) = client(kubeconfig, TIMEOUT).await?;
     let request = async {

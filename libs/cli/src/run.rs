@@ -23,7 +23,8 @@ use crate::testing::fork;
 /// - `background`: the state of a process in the background.
 ///
 /// # Errors
-/// The control plane does not start, the kubeconfig or the state cannot be written, or the store cannot be closed.
+/// The control plane does not start, the kubeconfig or the state cannot be written, or the store
+/// cannot be closed.
 pub async fn serve(
     options: Options,
     delay: Duration,
@@ -51,7 +52,8 @@ pub async fn serve(
     announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig, previous_context.as_deref());
     let delay = tokio::select! {
         () = signals.next() => delay,
-        // On a disk of our own, reads go on. In a cluster others go on, and what is read here is soon outdated.
+        // On a disk of our own, reads go on. In a cluster others go on, and what is read here is
+        // soon outdated.
         error = control_plane.failed(), if uses_etcd => {
             // It is reported with its cause when the store does not close.
             tracing::error!(%error, "the process ends, since the store has failed");
@@ -61,7 +63,8 @@ pub async fn serve(
     stop(control_plane, delay, &mut signals).await
 }
 
-/// Writes the kubeconfig, and then the state of a process in the background. Returns the file and the context that was current.
+/// Writes the kubeconfig, and then the state of a process in the background. Returns the file and
+/// the context that was current.
 fn write_kubeconfig(
     control_plane: &ControlPlane,
     kubeconfig: Option<PathBuf>,
@@ -78,7 +81,8 @@ fn write_kubeconfig(
     })
 }
 
-/// Stops a control plane: it serves for a while without being ready, which another signal ends, and then shuts down.
+/// Stops a control plane: it serves for a while without being ready, which another signal ends, and
+/// then shuts down.
 ///
 /// # Errors
 /// The store cannot be closed.
@@ -101,7 +105,8 @@ pub async fn end(control_plane: ControlPlane) -> Result<()> {
     control_plane.shutdown().await.context("the store did not close")
 }
 
-/// Prints the banner: the address, the location of the data, the context that was current, and the line that sets KUBECONFIG.
+/// Prints the banner: the address, the location of the data, the context that was current, and the
+/// line that sets KUBECONFIG.
 fn announce(
     control_plane: &ControlPlane,
     data: Option<&Path>,
@@ -127,7 +132,8 @@ fn announce(
     print_page_link(control_plane);
 }
 
-/// Prints a link to the live page if a terminal shows it: a link is for the person who sees it, and not for logs.
+/// Prints a link to the live page if a terminal shows it: a link is for the person who sees it, and
+/// not for logs.
 pub fn print_page_link(control_plane: &ControlPlane) {
     if let Some(link) = control_plane.page_link().filter(|_| io::stderr().is_terminal()) {
         eprintln!("live page, once within an hour (later: coracle ui): {link}");
@@ -136,9 +142,11 @@ pub fn print_page_link(control_plane: &ControlPlane) {
 
 /// Runs a command with a control plane of its own; returns the command's exit code.
 ///
-/// - `kubeconfig`: the file to create for the kubeconfig and to remove at the end; None for a temporary one.
+/// - `kubeconfig`: the file to create for the kubeconfig and to remove at the end; None for a
+///   temporary one.
 /// - `command`: with its umask;
-/// - `log`: that of the process, which is printed if the command fails, and then the problems of the control plane.
+/// - `log`: that of the process, which is printed if the command fails, and then the problems of
+///   the control plane.
 ///
 /// # Errors
 /// The control plane or the command does not start, or the store cannot be closed.
@@ -168,7 +176,8 @@ pub async fn run(
     outcome.map(exit_code)
 }
 
-/// Runs a command to its end, with a control plane that is stopped after it. Returns the problems of the control plane if it failed.
+/// Runs a command to its end, with a control plane that is stopped after it. Returns the problems
+/// of the control plane if it failed.
 async fn run_beside(
     options: Options,
     kinds: Kinds,
@@ -236,7 +245,8 @@ async fn run_command(
     let (status, ended) = tokio::select! {
         status = child.wait() => (status, Ended::ByItself),
         () = signals.next() => {
-            // A signal from the terminal reaches the command too; one from elsewhere does not, so the command is killed.
+            // A signal from the terminal reaches the command too; one from elsewhere does not, so
+            // the command is killed.
             child.start_kill().with_context(|| program.clone())?;
             (child.wait().await, Ended::BySignal)
         }

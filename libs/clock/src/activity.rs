@@ -9,10 +9,11 @@ use tokio::sync::futures::Notified;
 
 use crate::turns::Turns;
 
-/// Counts the work that is under way in a control plane: requests, changes on their way to controllers, keys that wait in a queue or
-/// are reconciled, pauses. Clones share the count.
+/// Counts the work that is under way in a control plane: requests, changes on their way to
+/// controllers, keys that wait in a queue or are reconciled, pauses. Clones share the count.
 ///
-/// Work that causes other work ends after that has begun, so that the count is zero only when nothing is left to happen.
+/// Work that causes other work ends after that has begun, so that the count is zero only when
+/// nothing is left to happen.
 #[derive(Clone, Default)]
 pub struct Activity(Arc<Counts>);
 

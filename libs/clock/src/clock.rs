@@ -17,7 +17,8 @@ use crate::timers::Timers;
 use crate::turns::Turns;
 use crate::wait::Wait;
 
-/// Reads the time, and waits for it. Clones share the time, the registry of timers and the count of the work under way.
+/// Reads the time, and waits for it. Clones share the time, the registry of timers and the count of
+/// the work under way.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
 
@@ -56,7 +57,8 @@ enum Position {
     RunningFrom(Timestamp, Instant),
 }
 
-/// Pacing timers of a clock that stands still are this short, by the machine's time: no loop of them takes all of the processor.
+/// Pacing timers of a clock that stands still are this short, by the machine's time: no loop of
+/// them takes all of the processor.
 const MIN_PACE: Duration = Duration::from_millis(10);
 
 impl Clock {
@@ -185,7 +187,8 @@ impl Clock {
         }
     }
 
-    /// Waits without being listed, for a [`Source`](crate::Source): it lists the timers that it waits for.
+    /// Waits without being listed, for a [`Source`](crate::Source): it lists the timers that it
+    /// waits for.
     pub fn until_next_of_source(&self, at: Timestamp) -> Wait {
         self.wait(None, at, None)
     }
@@ -223,7 +226,8 @@ impl Clock {
         }
     }
 
-    /// Wakes the tasks that wait for timers which are due and of a class that is included. Returns these timers.
+    /// Wakes the tasks that wait for timers which are due and of a class that is included. Returns
+    /// these timers.
     fn fire(&self, is_included: impl Fn(Class) -> bool) -> Vec<&'static Timer> {
         self.0.timers.fire(self.now(), &self.0.activity, is_included)
     }
@@ -314,14 +318,16 @@ impl ManualClock {
         self.advanced().is_some_and(|advanced| matches!(*advanced.position.lock(), Position::RunningFrom(..)))
     }
 
-    /// Sets a clock that stands still to a time that is not earlier than its own. Nothing is woken yet.
+    /// Sets a clock that stands still to a time that is not earlier than its own. Nothing is woken
+    /// yet.
     pub fn set(&self, to: Timestamp) {
         if let Some(advanced) = self.advanced() {
             advanced.change(|now| now.max(to));
         }
     }
 
-    /// Wakes the tasks that wait for timers which are due. Returns these timers; those of a [`Source`](crate::Source) are not among them.
+    /// Wakes the tasks that wait for timers which are due. Returns these timers; those of a
+    /// [`Source`](crate::Source) are not among them.
     pub fn fire(&self) -> Vec<&'static Timer> {
         self.0.fire(|_| true)
     }
@@ -337,8 +343,8 @@ impl ManualClock {
         Hold(self)
     }
 
-    /// Lets the clock run from its time on, as fast as the machine's. What waits for it is woken as long as [`run`](Self::run) is
-    /// polled.
+    /// Lets the clock run from its time on, as fast as the machine's. What waits for it is woken as
+    /// long as [`run`](Self::run) is polled.
     pub fn resume(&self) {
         let Some(advanced) = self.advanced() else { return };
         {

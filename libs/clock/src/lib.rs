@@ -1,14 +1,16 @@
-//! One clock for the whole control plane: the time of Kubernetes' semantics, and the timers that wait for it.
+//! One clock for the whole control plane: the time of Kubernetes' semantics, and the timers that
+//! wait for it.
 //!
-//! A [`Clock`] reads the time and waits for it: the machine's time, or a mock's that a test advances. Each wait names its
-//! [`Timer`], which is declared with [`timers!`](crate::timers!) and has a [`Class`], so that [`Timers`] lists everything that is
-//! pending, the next one first. A queue of delayed keys is a [`Source`] of the list, so that none of its keys is stored twice.
+//! A [`Clock`] reads the time and waits for it: the machine's time, or a mock's that a test
+//! advances. Each wait names its [`Timer`], which is declared with [`timers!`](crate::timers!) and
+//! has a [`Class`], so that [`Timers`] lists everything that is pending, the next one first. A
+//! queue of delayed keys is a [`Source`] of the list, so that none of its keys is stored twice.
 //!
-//! Two waits of the controllers are not listed, since they are not theirs: the backoff of kube's watches after an error, and the
-//! short rest of a key after its reconciliation.
+//! Two waits of the controllers are not listed, since they are not theirs: the backoff of kube's
+//! watches after an error, and the short rest of a key after its reconciliation.
 //!
-//! Deadlines that protect the server, such as those of requests and connections, are no business of this clock. They follow
-//! the machine's time, by tokio's timers.
+//! Deadlines that protect the server, such as those of requests and connections, are no business of
+//! this clock. They follow the machine's time, by tokio's timers.
 #![warn(missing_docs)]
 
 mod activity;

@@ -6,18 +6,23 @@ use std::time::Duration;
 /// The reason why a timer exists, which decides whether a test has to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Kubernetes' semantics: deadlines, lifetimes, schedules, grace periods. Time must pass for the timer to fire.
+    /// Kubernetes' semantics: deadlines, lifetimes, schedules, grace periods. Time must pass for
+    /// the timer to fire.
     Semantic,
-    /// The pace of the implementation: batches of writes, first retries, rediscovery. No object says how long it takes.
+    /// The pace of the implementation: batches of writes, first retries, rediscovery. No object
+    /// says how long it takes.
     Pacing,
-    /// A deadline that heartbeats put off as long as they come. An advance stops at it until it is known that they do.
+    /// A deadline that heartbeats put off as long as they come. An advance stops at it until it is
+    /// known that they do.
     Watchdog,
-    /// Heartbeats. A clock that is advanced by an hour fires them once, not each time that they would have been due, and before
-    /// anything else.
+    /// Heartbeats. A clock that is advanced by an hour fires them once, not each time that they
+    /// would have been due, and before anything else.
     Heartbeat,
-    /// Checks that repeat as long as the control plane runs. A clock that is advanced by an hour fires them once, too.
+    /// Checks that repeat as long as the control plane runs. A clock that is advanced by an hour
+    /// fires them once, too.
     Periodic,
-    /// The upkeep of the implementation, which follows the machine's time even where the clock is advanced.
+    /// The upkeep of the implementation, which follows the machine's time even where the clock is
+    /// advanced.
     Upkeep,
 }
 
@@ -98,7 +103,8 @@ pub struct Delay {
     pub timer: &'static Timer,
 }
 
-/// Declares the timers of a crate as statics of the type [`Timer`], and `TIMERS`, the list of all of them.
+/// Declares the timers of a crate as statics of the type [`Timer`], and `TIMERS`, the list of all
+/// of them.
 ///
 /// ```
 /// coracle_clock::timers! {

@@ -1,8 +1,9 @@
 //! Turns: the keys of all queues are worked on one after the other.
 //!
-//! Two control planes that are given the same requests at the same times then do the same in the same order, however fast their
-//! threads are. A key has its turn when all that the turn before has caused has come to an end, but for other keys: caches have
-//! observed what was written, and Events are recorded.
+//! Two control planes that are given the same requests at the same times then do the same in the
+//! same order, however fast their threads are. A key has its turn when all that the turn before has
+//! caused has come to an end, but for other keys: caches have observed what was written, and Events
+//! are recorded.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +32,8 @@ struct Waiting {
     round: u64,
 }
 
-/// The order of those that wait: by the number of turns before they began to wait, and then by name.
+/// The order of those that wait: by the number of turns before they began to wait, and then by
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TurnOrder {
     /// Whether it comes after all others. Paced work waits until there is no other work.
@@ -92,7 +94,8 @@ impl Turns {
             let mut waiting = self.waiting.lock();
             let Some((place, queue)) = waiting.places.pop_first() else { return };
             waiting.round += 1;
-            // The work begins before the wait ends, so that the control plane is not idle between them.
+            // The work begins before the wait ends, so that the control plane is not idle between
+            // them.
             let work = activity.begin();
             self.count(&waiting);
             (place, queue, work)

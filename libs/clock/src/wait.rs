@@ -11,8 +11,8 @@ use crate::activity::Work;
 use crate::clock::Clock;
 use crate::timers::Place;
 
-/// A wait for a time of a [`Clock`]; its timer is listed as pending until the wait ends or is dropped. Its output is the work that is
-/// due then: it is under way until that is dropped.
+/// A wait for a time of a [`Clock`]; its timer is listed as pending until the wait ends or is
+/// dropped. Its output is the work that is due then: it is under way until that is dropped.
 #[must_use = "futures do nothing unless polled"]
 pub struct Wait {
     clock: Clock,

@@ -18,7 +18,8 @@ pub fn client(
 ) -> kube::Client {
     let user = UserInfo::new(user, &[MASTERS]).authenticated();
     let api = api.for_peer(Peer::Known(Arc::new(user)));
-    // The client calls the service in a task of its own, and leaves the rest to the task that makes the request.
+    // The client calls the service in a task of its own, and leaves the rest to the task that makes
+    // the request.
     let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
         let (api, agent) = (api.clone(), agent.clone());
         async move {

@@ -29,18 +29,20 @@ use crate::start::{Kinship, Origin, Running, start};
 pub use coracle_kubeconfig::Error as KubeconfigError;
 pub use coracle_problems::{Error as ProblemsError, Problems};
 
-/// A running control plane. Dropping it stops it in the background, as long as the runtime exists on which it was started.
+/// A running control plane. Dropping it stops it in the background, as long as the runtime exists
+/// on which it was started.
 pub struct ControlPlane {
     running: Running,
     name: Name,
     own_kubeconfig: Mutex<Option<TempDir>>,
     family: Arc<Family>,
-    /// That of a fork.
+    /// The place of a fork; None for the original control plane.
     _place: Option<Arc<Place>>,
 }
 
 impl ControlPlane {
-    /// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All objects are held in memory.
+    /// The default of [`Options::max_store_bytes`], as of etcd's `--quota-backend-bytes`. All
+    /// objects are held in memory.
     pub const MAX_STORE_BYTES: u64 = options::MAX_STORE_BYTES;
 
     /// The default of [`Options::max_pods`]: the largest cluster that Kubernetes is tested with.
@@ -62,8 +64,9 @@ impl ControlPlane {
         start
     }
 
-    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the objects, the revisions, the history and the
-    /// time of this one. It is ready to serve when this returns, and goes on if this one ends.
+    /// Makes a fork: a control plane of its own in this process, in memory, that begins with the
+    /// objects, the revisions, the history and the time of this one. It is ready to serve when this
+    /// returns, and goes on if this one ends.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::Forks`] beyond [`Options::max_forks`].
@@ -117,7 +120,7 @@ impl ControlPlane {
         self.running.store.clone()
     }
 
-    /// Returns the API, for embedders that pass requests on to it.
+    /// Returns the API, to which the original control plane passes requests below a fork's path.
     pub(crate) fn api(&self) -> Api {
         self.running.api.clone()
     }
@@ -158,7 +161,8 @@ impl ControlPlane {
         self.with_access(|access| coracle_kubeconfig::create(file, &self.name, access))
     }
 
-    /// Writes the kubeconfig to a temporary directory, which is removed with the control plane. Returns the file.
+    /// Writes the kubeconfig to a temporary directory, which is removed with the control plane.
+    /// Returns the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -193,7 +197,8 @@ impl ControlPlane {
         client(&self.running.api, certificates::ADMIN, agent)
     }
 
-    /// Reads the objects that are not ready, have failed or are terminating, and their newest events, within 6 seconds.
+    /// Reads the objects that are not ready, have failed or are terminating, and their newest
+    /// events, within 6 seconds.
     ///
     /// # Errors
     /// The server does not respond.
@@ -211,20 +216,22 @@ impl ControlPlane {
         &self.running.testing
     }
 
-    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose changes can no longer be followed.
-    /// Then writes are refused, and what is read may be outdated; another start loads what is stored.
+    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose
+    /// changes can no longer be followed. Then writes are refused, and what is read may be
+    /// outdated; another start loads what is stored.
     pub async fn failed(&self) -> StoreError {
         self.running.store.failed().await
     }
 
-    /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is the first step of a shutdown
-    /// behind a load balancer, which needs some time to choose other servers (`coracle serve --shutdown-delay-duration`).
+    /// Makes `/readyz` fail, by its check `shutdown`, while everything is served as before. That is
+    /// the first step of a shutdown behind a load balancer, which needs some time to choose other
+    /// servers (`coracle serve --shutdown-delay-duration`).
     pub fn fail_readiness(&self) {
         self.running.shutdown.finish();
     }
 
-    /// Stops accepting connections, ends watches, lets requests finish, and flushes the store to disk. Clients that watch can go on from
-    /// their last revision at the next start.
+    /// Stops accepting connections, ends watches, lets requests finish, and flushes the store to
+    /// disk. Clients that watch can go on from their last revision at the next start.
     ///
     /// # Errors
     /// The store could not be closed: the last writes may not be on disk.

@@ -8,7 +8,8 @@ use std::path::Path;
 use coracle_private_fs::{create_directory, restrict_entry};
 use tempfile::TempDir;
 
-/// The entries that Coracle creates in a data directory. Those of a control plane in the background are in it by default.
+/// The entries that Coracle creates in a data directory. Those of a control plane in the background
+/// are in it by default.
 const OWN_ENTRIES: [&str; 11] = [
     CLOCK,
     "kubeconfig",
@@ -41,9 +42,11 @@ pub mod background {
 /// The entries that are directories.
 const DIRECTORIES: [&str; 4] = ["pki", "pods", "store", "volumes"];
 
-/// Creates the directory if it is missing, and removes the permissions of group and others on it and on its entries.
+/// Creates the directory if it is missing, and removes the permissions of group and others on it
+/// and on its entries.
 ///
-/// A directory with foreign entries, or with the sticky bit, keeps its mode: it may be a shared one, such as `/tmp`.
+/// A directory with foreign entries, or with the sticky bit, keeps its mode: it may be a shared
+/// one, such as `/tmp`.
 pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     create_directory(path)?;
     for directory in DIRECTORIES {
@@ -60,8 +63,8 @@ pub(crate) fn prepare(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what Coracle created in a directory, and the directory, unless it is a link. Links in it are removed and not followed. The
-/// lock of a control plane in the background is removed last.
+/// Removes what Coracle created in a directory, and the directory, unless it is a link. Links in it
+/// are removed and not followed. The lock of a control plane in the background is removed last.
 ///
 /// # Errors
 /// The directory has foreign entries, and nothing is removed then; or an entry cannot be removed.
@@ -102,7 +105,8 @@ pub(crate) fn temporary_directory(within: &Path) -> io::Result<TempDir> {
     coracle_private_fs::temporary_directory("coracle-", within)
 }
 
-/// Removes the permissions of group and others on an entry. That of another user, who permits its use, is left alone.
+/// Removes the permissions of group and others on an entry. That of another user, who permits its
+/// use, is left alone.
 fn restrict(path: &Path) -> io::Result<()> {
     match restrict_entry(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

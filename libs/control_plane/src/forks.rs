@@ -1,7 +1,8 @@
 //! Forks: control planes that begin with the state of another one, in its process.
 //!
-//! A control plane and all that were forked from it, or from its forks, share one [`Family`]: the names, and how many there may be. A fork
-//! is started as any control plane is (`start/`), with an [`Origin`] that it takes its store, its keys and its time from.
+//! A control plane and all that were forked from it, or from its forks, share one [`Family`]: the
+//! names, and how many there may be. A fork is started as any control plane is (`start/`), with an
+//! [`Origin`] that it takes its store, its keys and its time from.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -292,7 +293,8 @@ impl Forks for ForksOf {
             let Some(member) = taken else {
                 return Err(Error::plain(404, "NotFound", format!("fork {name:?} not found")));
             };
-            // It goes on if the client leaves, and the place is free once it is done. The fork logs what it cannot stop.
+            // It goes on if the client leaves, and the place is free once it is done. The fork logs
+            // what it cannot stop.
             let _ = tokio::spawn(member.control_plane.shutdown()).await;
             Ok(())
         })

@@ -8,7 +8,7 @@ use coracle_behavior::Profile;
 pub struct Kinds {
     /// Makes the table of the built-in kinds.
     pub built_in: fn() -> ResourceTable,
-    /// Makes the group that is served from outside of the store once somebody provides for it in a simulation of the profile, if there is
-    /// one.
+    /// Makes the group that is served from outside of the store once somebody provides for it in a
+    /// simulation of the profile, if there is one.
     pub extension: fn(Profile) -> Option<ExtensionGroup>,
 }

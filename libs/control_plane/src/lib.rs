@@ -1,6 +1,8 @@
-//! The assembly of a control plane: the API server, its store and the controllers, and their start and end.
+//! The assembly of a control plane: the API server, its store and the controllers, and their start
+//! and end.
 //!
-//! It knows no kind: whoever starts it passes [`Kinds`]. So an edit in the strategy of a kind rebuilds none of this.
+//! It knows no kind: whoever starts it passes [`Kinds`]. So an edit in the strategy of a kind
+//! rebuilds none of this.
 
 #![warn(missing_docs)]
 

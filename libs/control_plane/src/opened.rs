@@ -188,7 +188,7 @@ pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error
     Ok(History { log, authors, refusals, now, lost })
 }
 
-/// Returns the newest revision that was written until a time.
+/// Returns the newest revision that was written up to a time.
 fn last_revision(record: &Record, lineage: &Lineage, at: Timestamp) -> Result<u64, Error> {
     let mut last = 0;
     for entry in record.entries() {
@@ -242,7 +242,7 @@ fn history(mut versions: Vec<Version>, base: u64) -> (Vec<log::Entry>, HashMap<R
     (entries, authors)
 }
 
-/// Returns the error for a request that would have changed a resource.
+/// Returns the refusal of a request; None if it was not refused or was not for a resource.
 ///
 /// - `revision`: the newest revision at that time
 fn refusal(request: Request, revision: u64) -> Option<Refusal> {

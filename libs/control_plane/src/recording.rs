@@ -191,7 +191,8 @@ impl Recording {
 
 impl ObserveRequests for Recording {
     fn completed(&self, request: &CompletedRequest<'_>) {
-        // A request to a fork below this address is recorded by the fork, and one of the page changes nothing.
+        // A request to a fork below this address is recorded by the fork, and one of the page
+        // changes nothing.
         if request.path.starts_with(FORK_PATHS) || request.path.starts_with(PAGE) {
             return;
         }
@@ -239,8 +240,8 @@ fn is_connection(info: &RequestInfo) -> bool {
         if ["attach", "exec", "portforward", "proxy"].contains(&&*request.subresource))
 }
 
-/// Returns the path of a request. It includes the query only of requests for resources, since the
-/// query of others may have secrets.
+/// Returns the path of a request. It includes the query only of requests for resources, except
+/// connections, since the query of others may have secrets.
 fn path_of<'a>(request: &'a CompletedRequest<'_>) -> &'a str {
     let has_options = matches!(request.info, RequestInfo::Resource(_)) && !is_connection(request.info);
     if has_options { request.path } else { request.path.split('?').next().unwrap_or_default() }

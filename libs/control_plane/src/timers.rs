@@ -1,4 +1,5 @@
-//! The reference of timers, `docs/reference/timers.md`, which is made of their declarations and compared with it.
+//! The reference of timers, `docs/reference/timers.md`, which is made of their declarations and
+//! compared with it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

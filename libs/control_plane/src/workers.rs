@@ -1,9 +1,10 @@
 //! The threads of forks.
 //!
-//! A fork is started and works on one of the threads of its family, so that a client of the parent waits for none of it, and so that
-//! forks outlive the runtime of the test that made their template. There are as many threads as processors, however many forks there are.
-//! One fork leaves the other processors to the parent, whose clients would otherwise wait until the kernel interrupts the fork; many forks
-//! use all of them.
+//! A fork is started and works on one of the threads of its family, so that a client of the parent
+//! waits for none of it, and so that forks outlive the runtime of the test that made their
+//! template. There are at most as many threads as processors, however many forks there are. One
+//! fork leaves the other processors to the parent, whose clients would otherwise wait until the
+//! kernel interrupts the fork; many forks use all of them.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -31,7 +32,8 @@ pub struct Worker {
 }
 
 impl Workers {
-    /// Takes the thread with the fewest forks.
+    /// Takes the thread with the fewest forks, or starts another one if all have forks and there
+    /// are fewer threads than processors.
     ///
     /// # Errors
     /// No thread can be started.

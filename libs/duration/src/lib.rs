@@ -2,8 +2,9 @@
 //!
 //! They are in flags, in query parameters, in the schedules of CronJobs and in annotations.
 //!
-//! Accepts what Go's `time.ParseDuration` accepts, with the same result to the nanosecond and the same errors, except
-//! for sums that wrap around in Go. Parsers of other notations, such as jiff's, accept more (`1 hour`, `PT1H`).
+//! Accepts what Go's `time.ParseDuration` accepts, with the same result to the nanosecond and the
+//! same errors, except for sums that wrap around in Go. Parsers of other notations, such as jiff's,
+//! accept more (`1 hour`, `PT1H`).
 
 #![warn(missing_docs)]
 
@@ -34,7 +35,8 @@ pub enum DurationError {
     },
 }
 
-/// The units, in nanoseconds. Micro is written in two ways: as the micro sign and as the Greek letter.
+/// The units, in nanoseconds. Micro is written in two ways: as the micro sign and as the Greek
+/// letter.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -50,7 +52,8 @@ const UNITS: [(&str, u64); 8] = [
 /// have that many.
 const LIMIT: u64 = 1 << 63;
 
-/// Prints a duration as Go's `time.Duration` does: `1h0m0.5s`, `250ms`, `0s`. It is cut to 64 bits of nanoseconds.
+/// Prints a duration as Go's `time.Duration` does: `1h0m0.5s`, `250ms`, `0s`. It is cut to 64 bits
+/// of nanoseconds.
 pub fn print(duration: SignedDuration) -> String {
     let most = if duration.is_negative() { i64::MIN } else { i64::MAX };
     let nanos = i64::try_from(duration.as_nanos()).unwrap_or(most);

@@ -1,7 +1,8 @@
 //! The decoders of kinds that both controllers and simulated nodes keep, compiled here for both.
 //!
-//! A crate optimised for size links the generic functions that an earlier crate has instantiated. Without these, each crate
-//! would carry its own copies, about 300 kB of code that would be resident.
+//! A crate optimised for size links the generic functions that an earlier crate has instantiated.
+//! Without these, each crate would carry its own copies, about 300 kB of code that would be
+//! resident.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};

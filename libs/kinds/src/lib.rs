@@ -1,8 +1,9 @@
-//! The semantics of objects of the built-in kinds, for all who read them by the API: pods, nodes, claims, volumes,
-//! attachments, ControllerRevisions, certificate requests. The metadata that all kinds have is `coracle-object-meta`.
+//! The semantics of objects of the built-in kinds, for all who read them by the API: pods, nodes,
+//! claims, volumes, attachments, ControllerRevisions, certificate requests. The metadata that all
+//! kinds have is `coracle-object-meta`.
 //!
-//! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no I/O
-//! here, no cache, no clock and no decision of a single controller.
+//! Annotations, finalizers, labels and names are Kubernetes' own, letter for letter. There is no
+//! I/O here, no cache, no clock and no decision of a single controller.
 #![warn(missing_docs)]
 
 pub mod certificate_request;

@@ -1,4 +1,5 @@
-//! The condition Ready of nodes, and what node-lifecycle-controller writes when a kubelet does not report any more.
+//! The condition Ready of nodes, and what node-lifecycle-controller writes when a kubelet does not
+//! report any more.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 

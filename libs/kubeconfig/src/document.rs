@@ -70,8 +70,9 @@ pub(crate) struct Merged {
     pub(crate) previous_context: Option<String>,
 }
 
-/// Puts a cluster, its user and its context into a document and makes the context current. Entries of that name are replaced if this
-/// program wrote them, except that the context keeps what a user added to it, such as a namespace.
+/// Puts a cluster, its user and its context into a document and makes the context current. Entries
+/// of that name are replaced if this program wrote them, except that the context keeps what a user
+/// added to it, such as a namespace.
 ///
 /// # Errors
 /// The error for a document that is not a kubeconfig, or has entries of that name by another

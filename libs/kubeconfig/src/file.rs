@@ -60,10 +60,12 @@ pub enum Error {
     },
 }
 
-/// Merges a cluster into the kubeconfig at `path` and makes its context current, or creates the file, which then only its owner
-/// may read. Returns the context that was current, if it was another.
+/// Merges a cluster into the kubeconfig at `path` and makes its context current, or creates the
+/// file, which then only its owner may read. Returns the context that was current, if it was
+/// another.
 ///
-/// Comments and the style of the file are lost, as with kubectl. It blocks while others hold the lock, for 10 s at most.
+/// Comments and the style of the file are lost, as with kubectl. It blocks while others hold the
+/// lock, for 10 s at most.
 ///
 /// - `path`: a link is followed. Readers see the old or the new content, never a part.
 ///
@@ -87,8 +89,9 @@ fn merge_within(
     })
 }
 
-/// Removes a cluster, its user and its context from the kubeconfig at `path`, if this program wrote them. The current context becomes
-/// none if it was the removed one. Returns whether something was removed; otherwise the file is as it was.
+/// Removes a cluster, its user and its context from the kubeconfig at `path`, if this program wrote
+/// them. The current context becomes none if it was the removed one. Returns whether something was
+/// removed; otherwise the file is as it was.
 ///
 /// Comments, links and the lock are treated as by [`merge`].
 ///
@@ -105,13 +108,15 @@ fn remove_within(path: &Path, name: &Name, timeout: Duration) -> Result<bool, Er
         let is_changed = left.is_some();
         Ok((left, is_changed))
     };
-    // Nothing is locked or created for a file without the entries, which may be in a directory that is missing or of others.
+    // Nothing is locked or created for a file without the entries, which may be in a directory that
+    // is missing or of others.
     let (document, _) = existing(path, &target)?;
     let (left, _) = remove(document).map_err(refusal(path))?;
     if left.is_none() { Ok(false) } else { change(path, timeout, remove) }
 }
 
-/// Replaces the document of a file, under its lock, by the one that `change` returns; with None the file stays as it is.
+/// Replaces the document of a file, under its lock, by the one that `change` returns; with None the
+/// file stays as it is.
 fn change<T>(
     path: &Path,
     timeout: Duration,
@@ -203,7 +208,8 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
 
 /// Returns the file that a chain of links ends in, whether it exists or not.
 fn target(path: &Path) -> io::Result<PathBuf> {
-    // The kernel refuses links that others have left in a shared directory; the steps below would not.
+    // The kernel refuses links that others have left in a shared directory; the steps below would
+    // not.
     match fs::metadata(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -263,8 +269,8 @@ fn parse(content: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(&document.json).map_err(|error| error.to_string())
 }
 
-/// The lock that kubectl takes: a file beside the file. This program writes its process ID into it, so that a lock that a killed
-/// process has left can be told from one that is held.
+/// The lock that kubectl takes: a file beside the file. This program writes its process ID into it,
+/// so that a lock that a killed process has left can be told from one that is held.
 struct Lock(PathBuf);
 
 impl Lock {

@@ -1,4 +1,5 @@
-//! Kubeconfig files: a cluster is merged into them and removed, and the clusters, users and contexts of others stay.
+//! Kubeconfig files: a cluster is merged into them and removed, and the clusters, users and
+//! contexts of others stay.
 //!
 //! A cluster, its user and a context have one name, [`Name`]. [`merge`] puts them into a file as
 //! `kind` does: what others wrote remains, except comments and the style, `current-context` is set,

@@ -6,7 +6,8 @@ use std::str::FromStr;
 /// The maximum length of a name, as of a DNS subdomain.
 const MAX_LENGTH: usize = 253;
 
-/// The name of a cluster, its user and its context: lower-case letters, digits, `.` and `-`, as `kind` has it.
+/// The name of a cluster, its user and its context: lower-case letters, digits, `.` and `-`, as
+/// `kind` has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name(String);
 

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 
-/// The namespace and the name of an object, printed as `namespace/name`, or `name` for objects of the cluster.
+/// The namespace and the name of an object, printed as `namespace/name`, or `name` for objects of
+/// the cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NamespacedName {
     /// Empty for objects of the cluster.

@@ -1,7 +1,7 @@
 //! Regular expressions in Go's syntax (RE2), which are matched in linear time.
 //!
-//! The `regex` crate reads almost the same syntax. What differs is translated: in a class a bracket is a character and there
-//! are no set operations, and `\d`, `\s`, `\w` and `\b` mean ASCII.
+//! The `regex` crate reads almost the same syntax. What differs is translated: in a class a bracket
+//! is a character and there are no set operations, and `\d`, `\s`, `\w` and `\b` mean ASCII.
 //!
 //! Source: the documentation of Go's `regexp/syntax`, and that of the `regex` crate.
 
@@ -15,7 +15,8 @@ use regex::{Regex, RegexBuilder};
 
 /// The size of a compiled pattern, in bytes.
 const MAX_BYTES: usize = 4 << 20;
-/// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand times as much.
+/// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand
+/// times as much.
 const MAX_LENGTH: usize = 10_000;
 /// The number of times that a pattern may repeat something, as Go limits it.
 const MAX_REPEAT: u32 = 1000;

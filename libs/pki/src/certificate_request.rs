@@ -29,8 +29,8 @@ pub struct CertificateRequest {
 impl CertificateRequest {
     /// Parses the first PEM block of a document. Its signature is not verified.
     ///
-    /// Source: `ParseCSR` of `pkg/apis/certificates`. Data before and after the block is ignored; a block of another type is not
-    /// skipped.
+    /// Source: `ParseCSR` of `pkg/apis/certificates`. Data before and after the block is ignored; a
+    /// block of another type is not skipped.
     ///
     /// # Errors
     /// The first block is not a request, or it is malformed.

@@ -1,7 +1,7 @@
 //! PEM blocks.
 //!
-//! Source: `Decode` of Go's `encoding/pem`, step by step: what it skips, and what it accepts, decides which block of a document
-//! is the first.
+//! Source: `Decode` of Go's `encoding/pem`, step by step: what it skips, and what it accepts,
+//! decides which block of a document is the first.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;

@@ -10,7 +10,8 @@ pub const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 /// The identifier of an organization.
 pub const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
 
-/// The subject of a certificate or of a request for one: its attributes in their order, without their division into sets.
+/// The subject of a certificate or of a request for one: its attributes in their order, without
+/// their division into sets.
 ///
 /// Source: `FillFromRDNSequence` of Go's `crypto/x509/pkix`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,12 @@
-//! The arithmetic of resources: requests and limits of a whole pod, QoS class, and what quotas count of each kind.
+//! The arithmetic of resources: requests and limits of a whole pod, QoS class, and what quotas
+//! count of each kind.
 //!
-//! The API server reads pods as JSON, the controllers as typed objects. Both turn what they read into [`ResourceList`]s and
-//! compute with them here, so that admission, the quota controller and the scheduler never disagree about an object.
+//! The API server reads pods as JSON, the controllers as typed objects. Both turn what they read
+//! into [`ResourceList`]s and compute with them here, so that admission, the quota controller and
+//! the scheduler never disagree about an object.
 //!
-//! Nothing here knows how an object is written, nor reads a clock or the status of a pod: what a caller counts is what it passes
-//! in.
+//! Nothing here knows how an object is written, nor reads a clock or the status of a pod: what a
+//! caller counts is what it passes in.
 #![warn(missing_docs)]
 
 mod aggregate;

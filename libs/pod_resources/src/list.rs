@@ -14,8 +14,8 @@ pub fn add_resource_list(list: &mut ResourceList, more: &ResourceList) {
     }
 }
 
-/// Raises each quantity of `list` to the one of the same name in `least`. Of two equal quantities the one in `list` stays, as
-/// it is written.
+/// Raises each quantity of `list` to the one of the same name in `least`. Of two equal quantities
+/// the one in `list` stays, as it is written.
 pub fn max_resource_list(list: &mut ResourceList, least: &ResourceList) {
     for (name, quantity) in least {
         if list.get(name).is_none_or(|known| quantity > known) {

@@ -1,6 +1,7 @@
 //! Quality of service: how a pod fares when its node runs short.
 //!
-//! Source: the Kubernetes documentation, "Pod Quality of Service Classes"; KEP-2837 for pods that ask as a whole.
+//! Source: the Kubernetes documentation, "Pod Quality of Service Classes"; KEP-2837 for pods that
+//! ask as a whole.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Files and directories that only their owner may read: modes 0600 and 0700, whatever the umask.
 //!
-//! Everything that Coracle creates on a disk is created here: the store and its copies hold every Secret, and the keys in a data
-//! directory make an administrator of whoever reads them. What exists keeps its mode, unless [`restrict`] is called for it.
+//! Everything that Coracle creates on a disk is created here: the store and its copies hold every
+//! Secret, and the keys in a data directory make an administrator of whoever reads them. What
+//! exists keeps its mode, unless [`restrict`] is called for it.
 #![warn(missing_docs)]
 
 mod replace;
@@ -64,7 +65,8 @@ pub fn file_options() -> OpenOptions {
     options
 }
 
-/// Removes the permissions of group and others on a directory and on everything in it. Symbolic links are left alone.
+/// Removes the permissions of group and others on a directory and on everything in it. Symbolic
+/// links are left alone.
 ///
 /// # Errors
 /// A directory cannot be read, or a mode cannot be changed.
@@ -81,8 +83,8 @@ pub fn restrict(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the permissions of group and others on a file or on a directory, without its entries. A symbolic link or a missing
-/// file is left alone.
+/// Removes the permissions of group and others on a file or on a directory, without its entries. A
+/// symbolic link or a missing file is left alone.
 ///
 /// # Errors
 /// The mode cannot be changed.
@@ -104,9 +106,11 @@ pub fn restrict_entry(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the umask of the process to one that only leaves the rights of the owner, and returns the old one.
+/// Sets the umask of the process to one that only leaves the rights of the owner, and returns the
+/// old one.
 ///
-/// For programs of their own, whose libraries create files too. It does not concern what this crate creates.
+/// For programs of their own, whose libraries create files too. It does not concern what this crate
+/// creates.
 #[cfg(unix)]
 pub fn set_private_umask() -> rustix::fs::Mode {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO)

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Replaces the file at `path`: readers see the old or the new content, never a part. On return the new content is on
-/// disk. The file, and the directories that were missing, are accessible by the owner only. A link is replaced, not followed.
+/// Replaces the file at `path`: readers see the old or the new content, never a part. On return the
+/// new content is on disk. The file, and the directories that were missing, are accessible by the
+/// owner only. A link is replaced, not followed.
 ///
 /// # Errors
 /// The directory cannot be created, or the file cannot be written.
@@ -35,12 +36,14 @@ impl Draft {
         let prefix = format!(".{}.", name.to_string_lossy());
         let mut draft = tempfile::Builder::new().prefix(&prefix).suffix(".tmp").tempfile_in(directory)?;
         draft.write_all(content)?;
-        // Before it gets its name, so that a file that exists after a power failure has its content.
+        // Before it gets its name, so that a file that exists after a power failure has its
+        // content.
         draft.as_file().sync_all()?;
         Ok(Draft { draft, path: path.to_owned() })
     }
 
-    /// Gives the draft the owner of another file, and of the owner's rights those that the other file has.
+    /// Gives the draft the owner of another file, and of the owner's rights those that the other
+    /// file has.
     ///
     /// # Errors
     /// The process may not give files to that owner.

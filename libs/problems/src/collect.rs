@@ -47,8 +47,8 @@ pub enum Error {
     Timeout,
 }
 
-/// Reads the objects of a cluster that are not ready, and their events, within 6 seconds. What cannot be read until then, or for other
-/// reasons, is named in the report.
+/// Reads the objects of a cluster that are not ready, and their events, within 6 seconds. What
+/// cannot be read until then, or for other reasons, is named in the report.
 ///
 /// # Errors
 /// The server cannot be reached, or does not say what it serves.

@@ -1,8 +1,8 @@
-//! The objects of a cluster that are not ready, have failed or are terminating, and their newest events: the facts to look at after a
-//! failed test.
+//! The objects of a cluster that are not ready, have failed or are terminating, and their newest
+//! events: the facts to look at after a failed test.
 //!
-//! [`collect`] reads a cluster. The rest is pure: `object.rs` decides what is wrong with an object, `event.rs` describes an event, and
-//! `problems.rs` selects and bounds the lines.
+//! [`collect`] reads a cluster. The rest is pure: `object.rs` decides what is wrong with an object,
+//! `event.rs` describes an event, and `problems.rs` selects and bounds the lines.
 
 #![warn(missing_docs)]
 

@@ -26,7 +26,8 @@ pub const MAX_EXPLAINED: usize = 10;
 /// The lines about what could not be read.
 const MAX_NOTES: usize = 10;
 
-/// The objects of a cluster that are not ready, have failed or are terminating, with their newest events. Its text has a line for each.
+/// The objects of a cluster that are not ready, have failed or are terminating, with their newest
+/// events. Its text has a line for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     objects: Vec<String>,

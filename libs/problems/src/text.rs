@@ -30,7 +30,7 @@ pub fn one_line(text: &str) -> String {
     line_of(text, MAX_LINE)
 }
 
-/// Formats a text as one line of at most `most` characters, without control characters.
+/// Formats a text as one line, cut after `most` characters with `...`, without control characters.
 pub fn line_of(text: &str, most: usize) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = words.collect::<Vec<_>>().join(" ");

@@ -2,9 +2,9 @@
 //!
 //! The API server and the controllers both compute with it.
 //!
-//! Held as a whole number of nanos, the finest the API knows; finer input is rounded up, away from zero.
-//! Printing gives the canonical form: no fraction, the largest suffix that keeps the number whole, in the family (binary,
-//! decimal, exponent) in which it was written.
+//! Held as a whole number of nanos, the finest the API knows; finer input is rounded up, away from
+//! zero. Printing gives the canonical form: no fraction, the largest suffix that keeps the number
+//! whole, in the family (binary, decimal, exponent) in which it was written.
 //!
 //! Source: `k8s.io/apimachinery/pkg/api/resource`, `quantity.go`.
 

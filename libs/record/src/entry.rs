@@ -21,8 +21,8 @@ pub enum Entry {
     Pass(Box<Pass>),
     /// A fault that was injected.
     Fault(Box<Fault>),
-    /// The revision of the objects that were there when the recording of a control plane began. They
-    /// are versions, too.
+    /// The revision of the objects that were there when the recording of a control plane began.
+    /// They are versions, too.
     Base {
         /// The revision.
         revision: u64,

@@ -1,7 +1,7 @@
 //! Records: the history of a control plane in one compact file.
 //!
-//! [`Recorder`] writes a record on a thread of its own, [`Record`] reads one, and [`redact`] removes
-//! the values of Secrets and tokens before they are written. [`Entry`] is the unit of both.
+//! [`Recorder`] writes a record on a thread of its own, [`Record`] reads one, and [`redact`]
+//! removes the values of Secrets and tokens before they are written. [`Entry`] is the unit of both.
 //!
 //! # Format, version 1
 //!

@@ -66,7 +66,8 @@ fn an_entry_larger_than_the_queue_is_taken_alone() {
 
 #[test]
 fn a_caller_waits_for_space_no_longer_than_its_patience() {
-    // With the bound of an hour the test would not end if the second push waited for anything but space.
+    // With the bound of an hour the test would not end if the second push waited for anything but
+    // space.
     let queue = Arc::new(Queue::new(STEP, Duration::from_secs(3600)));
     queue.push(step(1));
     let taker = {

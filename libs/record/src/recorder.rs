@@ -79,8 +79,8 @@ impl Recorder {
     /// Creates the file of a record and starts the thread that writes it.
     ///
     /// # Errors
-    /// Something is at `path`, the file cannot be created, or an option is out of its range. No file
-    /// is left behind.
+    /// Something is at `path`, the file cannot be created, or an option is out of its range. No
+    /// file is left behind.
     pub fn create(path: &Path, run: Run, options: &Options) -> Result<Recorder, Error> {
         let failed = |source: io::Error| Error::Create { path: path.to_owned(), source };
         let header = Header { run, redacted: options.redact_secrets };

@@ -2,8 +2,8 @@
 //!
 //! Covered are the data of Secrets, in their versions and in the bodies of requests (whole objects,
 //! patches of all types), with the copies of a Secret that clients keep in its annotations; and the
-//! tokens in bodies of TokenReviews and TokenRequests. Nothing else is: a password in the environment
-//! of a container or in a ConfigMap stays.
+//! tokens in bodies of TokenReviews and TokenRequests. Nothing else is: a password in the
+//! environment of a container or in a ConfigMap stays.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
-//! The UIDs, the ends of generated names and the addresses that a control plane makes up: by chance, or from a seed.
+//! The UIDs, the ends of generated names and the addresses that a control plane makes up: by
+//! chance, or from a seed.
 //!
-//! From a seed they follow from the path or the owner of an object, and never from a shared stream of numbers, so that they do not
-//! depend on the order in which objects are created.
+//! From a seed they follow from the path or the owner of an object, and never from a shared stream
+//! of numbers, so that they do not depend on the order in which objects are created.
 #![warn(missing_docs)]
 
 use std::collections::HashMap;
@@ -14,7 +15,8 @@ use uuid::Uuid;
 
 /// The number that UIDs, names and addresses follow from.
 ///
-/// It makes them easy to guess, which is of no harm in a test, and it has no influence on keys and tokens.
+/// It makes them easy to guess, which is of no harm in a test, and it has no influence on keys and
+/// tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
@@ -24,7 +26,8 @@ pub struct Seed(pub u64);
 pub struct InvalidSeed;
 
 impl Seed {
-    /// The greatest seed that a text can have: the greatest number that all readers of JSON have exactly.
+    /// The greatest seed that a text can have: the greatest number that all readers of JSON have
+    /// exactly.
     pub const MAX: Seed = Seed((1 << 53) - 1);
 
     /// Derives 128 bits from the seed and the arguments.
@@ -86,8 +89,8 @@ struct Seeded {
     seed: Seed,
     /// Tells starts on the same data apart, of which each counts anew.
     epoch: u64,
-    /// The number of objects that there have been at a path, and of names that were generated for an owner, by a hash of that: the next
-    /// object has another UID, and the next name is another.
+    /// The number of objects that there have been at a path, and of names that were generated for
+    /// an owner, by a hash of that: the next object has another UID, and the next name is another.
     counts: Mutex<HashMap<u64, u32>>,
 }
 

@@ -1,4 +1,5 @@
-//! The streams of a command: what it reads and writes, the size of its terminal, and at last its outcome.
+//! The streams of a command: what it reads and writes, the size of its terminal, and at last its
+//! outcome.
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming/remotecommand`.
 
@@ -41,7 +42,8 @@ pub struct Wanted {
 pub struct Command {
     /// The input; None if the client sends none.
     pub stdin: Option<Receiver>,
-    /// Each change of the terminal's size, as JSON with `Width` and `Height`; None if there is no terminal.
+    /// Each change of the terminal's size, as JSON with `Width` and `Height`; None if there is no
+    /// terminal.
     pub resize: Option<Receiver>,
     stdout: Option<Sender>,
     stderr: Option<Sender>,
@@ -183,7 +185,8 @@ impl Outcome {
     }
 }
 
-/// Serves the streams of a command over an upgraded connection, until the handler has returned or the client closes.
+/// Serves the streams of a command over an upgraded connection, until the handler has returned or
+/// the client closes.
 ///
 /// - `handle`: is not called if the client does not open the streams that it wants
 pub async fn serve_command<IO, H>(

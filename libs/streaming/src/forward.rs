@@ -1,4 +1,5 @@
-//! The ports of a pod: each connection to one is a stream of bytes, and one of the error that ends it.
+//! The ports of a pod: each connection to one is a stream of bytes, and one of the error that ends
+//! it.
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming/portforward`.
 
@@ -12,7 +13,8 @@ use crate::{spdy, tunnel};
 
 /// The connections of which only one of two streams is open. The oldest is dropped for another one.
 const MAX_PENDING: usize = 1024;
-/// The ports that a request may name where they are agreed upon beforehand: channels are numbered by bytes.
+/// The ports that a request may name where they are agreed upon beforehand: channels are numbered
+/// by bytes.
 const MAX_PORTS: usize = 64;
 
 const DATA: &str = "data";
@@ -81,7 +83,8 @@ fn identify(stream: &Stream) -> Option<(String, u16)> {
     }
 }
 
-/// Serves the connections to ports over an upgraded connection, until the handler has returned or the client closes.
+/// Serves the connections to ports over an upgraded connection, until the handler has returned or
+/// the client closes.
 ///
 /// - `ports`: those that the request names, for protocols in which they are agreed upon beforehand
 pub async fn serve_forwards<IO, H>(

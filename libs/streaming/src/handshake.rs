@@ -183,8 +183,8 @@ const fn websocket_protocols(purpose: Purpose) -> &'static [Protocol] {
     }
 }
 
-/// Selects the protocol of the server's that the client offers and that comes first in the client's list, except that the newest one wins
-/// wherever it stands.
+/// Selects the protocol of the server's that the client offers and that comes first in the client's
+/// list, except that the newest one wins wherever it stands.
 ///
 /// - `may_be_silent`: a client that offers none speaks the one without a name
 fn select<'a>(

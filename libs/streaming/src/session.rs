@@ -64,7 +64,8 @@ impl Incoming {
     /// Puts bytes into the queue of a stream. A handler that stopped reading is not an error.
     ///
     /// # Errors
-    /// The handler has not read for a long time, so that nothing else of the client can be read either.
+    /// The handler has not read for a long time, so that nothing else of the client can be read
+    /// either.
     pub async fn put(&self, mut data: Bytes) -> Result<(), Stalled> {
         while !data.is_empty() {
             let chunk = data.split_to(data.len().min(MAX_CHUNK_LENGTH));
@@ -204,7 +205,8 @@ impl Driver {
     }
 }
 
-/// Runs a session until its handler has returned and all is written, or the peer closes the connection.
+/// Runs a session until its handler has returned and all is written, or the peer closes the
+/// connection.
 ///
 /// - `read`: reads the connection to its end
 /// - `write`: writes frames until there are no more, and then the end of the connection

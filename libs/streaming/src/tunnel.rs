@@ -1,6 +1,7 @@
 //! A byte stream in the messages of a WebSocket.
 //!
-//! Source: KEP-4006, `k8s.io/apimachinery/pkg/util/portforward`: each binary message has some of the bytes, wherever they are cut.
+//! Source: KEP-4006, `k8s.io/apimachinery/pkg/util/portforward`: each binary message has some of
+//! the bytes, wherever they are cut.
 
 use std::pin::pin;
 
@@ -25,7 +26,8 @@ where
     tokio::join!(service(far), copy(io, near));
 }
 
-/// Copies both ways until the WebSocket ends, or the other side has ended and all that it wrote is sent.
+/// Copies both ways until the WebSocket ends, or the other side has ended and all that it wrote is
+/// sent.
 async fn copy<IO: AsyncRead + AsyncWrite + Unpin>(io: IO, near: DuplexStream) {
     let (mut outgoing, mut incoming) = channels::upgraded(io).await.split();
     let (mut reader, mut writer) = tokio::io::split(near);

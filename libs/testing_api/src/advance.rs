@@ -28,8 +28,8 @@ const MAX_ADVANCE: Duration = Duration::from_secs(1000 * 366 * 24 * 3600);
 
 /// The bucket of the heartbeats of nodes.
 const HEARTBEATS: &str = "leases.coordination.k8s.io";
-/// The longest time that heartbeats may fail to come. Once they have come for longer, and nothing else has happened, watchdogs are passed
-/// over on the way to the next timer.
+/// The longest time that heartbeats may fail to come. Once they have come for longer, and nothing
+/// else has happened, watchdogs are passed over on the way to the next timer.
 const MAX_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
 /// The way to move a clock on: one of `advance`, `next`, `set` and `mode`.
@@ -51,7 +51,8 @@ pub struct ClockRequest {
     /// The longest wait for rest at each time, in Go's format; 10s by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// The wait for external clients that got events after a timer, in Go's format; 50ms by default.
+    /// The wait for external clients that got events after a timer, in Go's format; 50ms by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_for: Option<String>,
     /// The maximum number of timers that may fire, a million by default.
@@ -115,12 +116,14 @@ impl Fired {
 }
 
 impl Testing {
-    /// Moves a manual clock on: from timer to timer in order, and to rest at each of them before the next, so that causes come before
-    /// effects as in real time. Of heartbeats and periodic checks each fires once on the way from one other timer to the next.
+    /// Moves a manual clock on: from timer to timer in order, and to rest at each of them before
+    /// the next, so that causes come before effects as in real time. Of heartbeats and periodic
+    /// checks each fires once on the way from one other timer to the next.
     ///
     /// # Errors
-    /// 409 if the clock is real, or more timers would fire than may; 422 for values that are out of range; 504 if the control plane
-    /// does not come to rest. The clock stays at the time that it has come to.
+    /// 409 if the clock is real, or more timers would fire than may; 422 for values that are out of
+    /// range; 504 if the control plane does not come to rest. The clock stays at the time that it
+    /// has come to.
     pub async fn move_clock(&self, request: &ClockRequest) -> Result<ClockMoved> {
         if let Some(reason) = self.0.frozen.get() {
             return Err(conflict(reason));
@@ -223,8 +226,9 @@ impl Testing {
         Ok(fired)
     }
 
-    /// Moves the clock to a time, and fires what is due then. Heartbeats come just before, and then periodic checks, so that neither a
-    /// check nor a deadline at that time misses a heartbeat which was left out on the way.
+    /// Moves the clock to a time, and fires what is due then. Heartbeats come just before, and then
+    /// periodic checks, so that neither a check nor a deadline at that time misses a heartbeat
+    /// which was left out on the way.
     async fn stop_at(
         &self,
         manual: &ManualClock,

@@ -74,8 +74,8 @@ pub struct NextTimer {
     pub name: String,
     /// The object that it is about, such as `namespace/name`; "" if there is none.
     pub key: String,
-    /// `semantic` for a timer of Kubernetes' semantics, `periodic` for one that repeats as long as the control plane runs, `pacing` for
-    /// one of the implementation.
+    /// `semantic` for a timer of Kubernetes' semantics, `periodic` for one that repeats as long as
+    /// the control plane runs, `pacing` for one of the implementation.
     pub class: String,
 }
 

@@ -1,4 +1,5 @@
-//! The objects that differ between two control planes, or between two revisions of one, field by field.
+//! The objects that differ between two control planes, or between two revisions of one, field by
+//! field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -116,8 +117,8 @@ impl Side {
     }
 }
 
-/// Compares the newest objects of the stores of two control planes, without the objects by which
-/// clients find each.
+/// Compares the newest objects of the stores of two control planes, without changes of the objects
+/// by which clients find a control plane.
 pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
     let mut diff = compare(&Side::newest(from), &Side::newest(to));
     diff.objects.retain(|object| {

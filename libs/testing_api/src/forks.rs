@@ -1,4 +1,5 @@
-//! Forks: control planes that begin with the state of another one. Whoever runs control planes makes them ([`Forks`]).
+//! Forks: control planes that begin with the state of another one. Whoever runs control planes
+//! makes them ([`Forks`]).
 
 use std::collections::BTreeMap;
 
@@ -45,11 +46,12 @@ pub struct ForkRequest {
     /// The name, a DNS label; None for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The mode of its clock; None for that of the control plane. A manual one begins at the time of the control plane.
+    /// The mode of its clock; None for that of the control plane. A manual one begins at the time
+    /// of the control plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockMode>,
-    /// The URLs of Services, by NAMESPACE/NAME, that stand for those of webhooks in the fork: where the test has its own.
-    /// Others are those of the control plane.
+    /// The URLs of Services, by NAMESPACE/NAME, that stand for those of webhooks in the fork: where
+    /// the test has its own. Others are those of the control plane.
     #[serde(rename = "webhookServiceURLs", skip_serializing_if = "BTreeMap::is_empty")]
     pub webhook_service_urls: BTreeMap<String, String>,
 }

@@ -1,4 +1,5 @@
-//! The guard against web pages. A browser may have a client certificate for this server, and sends it with the requests of any page.
+//! The guard against web pages. A browser may have a client certificate for this server, and sends
+//! it with the requests of any page.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,8 @@ use http::{HeaderName, Uri, header};
 /// The relation of a web page to the server that it sends a request to, as browsers report it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses requests without a user, requests to a name that is not this server's, and those of web pages of other sites.
+/// Refuses requests without a user, requests to a name that is not this server's, and those of web
+/// pages of other sites.
 ///
 /// - `names`: the names of this server beside `localhost` and its addresses
 ///

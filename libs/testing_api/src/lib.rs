@@ -1,4 +1,5 @@
-//! The endpoints below `/coracle/v1alpha1/`, by which tests see and control what no Kubernetes API has.
+//! The endpoints below `/coracle/v1alpha1/`, by which tests see and control what no Kubernetes API
+//! has.
 //!
 //! | path | |
 //! | --- | --- |
@@ -18,8 +19,8 @@
 //!
 //! [`Testing::page`] has the live page below `/ui/`, which shows the same.
 //!
-//! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not have them. [`guard`] keeps web pages
-//! from using the credentials of the browser that shows them.
+//! They are no resources: RBAC guards them by `nonResourceURLs`, and discovery and OpenAPI do not
+//! have them. [`guard`] keeps web pages from using the credentials of the browser that shows them.
 //!
 //! [`Testing`] has all of this for code in the process of the control plane.
 #![warn(missing_docs)]
@@ -151,7 +152,8 @@ impl Testing {
         self
     }
 
-    /// Records the time of a manual clock again and again while it runs by itself, until the future is dropped.
+    /// Records the time of a manual clock again and again while it runs by itself, until the future
+    /// is dropped.
     pub async fn record_running(self) {
         loop {
             drop(self.0.clock.sleep(CLOCK_RECORD.after(RECORD_INTERVAL)).await);

@@ -1,8 +1,8 @@
 //! The state of rest: no work is under way, and nobody has yet to handle an event.
 //!
-//! Work overlaps with what it causes ([`coracle_clock::Activity`]), and a watch has handled its events when it asks for more
-//! ([`Store::unfollowed`](coracle_storage::Store::unfollowed)). So at a moment at which there is neither, nothing is left to happen but
-//! by timers and clients.
+//! Work overlaps with what it causes ([`coracle_clock::Activity`]), and a watch has handled its
+//! events when it asks for more ([`Store::unfollowed`](coracle_storage::Store::unfollowed)). So at
+//! a moment at which there is neither, nothing is left to happen but by timers and clients.
 #![expect(
     clippy::disallowed_methods,
     reason = "clients wait for a time of the machine, whatever the clock shows"
@@ -21,14 +21,15 @@ const INTERVAL: Duration = Duration::from_millis(1);
 /// The treatment of due timers while the control plane comes to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueTimers {
-    /// They do: they are about to fire.
+    /// They are part of the work that is left, since they are about to fire.
     Awaited,
     /// They will be fired after this rest.
     Ignored,
 }
 
 impl Testing {
-    /// Waits until the control plane is at rest and nothing was written for a time. Returns whether it has come to that.
+    /// Waits until the control plane is at rest and nothing was written for a time. Returns whether
+    /// it has come to that.
     pub(crate) async fn rest(&self, quiet: Duration, timers: DueTimers, deadline: Instant) -> bool {
         let (activity, store) = (self.0.clock.activity(), &self.0.store);
         let _observation = activity.observe();

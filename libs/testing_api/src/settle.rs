@@ -35,7 +35,8 @@ pub struct SettleRequest {
     /// The longest wait, in Go's format; 10s by default, an hour at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// Patterns of user agents, with `*` for any characters: a client of each must have made a request before.
+    /// Patterns of user agents, with `*` for any characters: a client of each must have made a
+    /// request before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user_agents: Vec<String>,
 }
@@ -55,8 +56,9 @@ pub struct Settled {
 }
 
 impl Testing {
-    /// Waits until nothing is left to happen at this moment of the clock: every change is followed to the end of the reconciliations
-    /// that it caused, every watch has been delivered, no request is under way, and nothing was written for a time.
+    /// Waits until nothing is left to happen at this moment of the clock: every change is followed
+    /// to the end of the reconciliations that it caused, every watch has been delivered, no request
+    /// is under way, and nothing was written for a time.
     ///
     /// # Errors
     /// 422 for values that are out of range; 504 with what is not done, if it takes too long.

@@ -12,10 +12,12 @@ use tokio::time::{Instant, sleep_until};
 /// The longest time from one look to the next, where nothing notifies.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time after which a turn is not waited for any longer: whoever has it may wait for a webhook, or for another key.
+/// The time after which a turn is not waited for any longer: whoever has it may wait for a webhook,
+/// or for another key.
 const MAX_TURN: Duration = Duration::from_millis(500);
 
-/// The time after a request of a client in which another one may follow: what it writes in one go is there before anybody works on it.
+/// The time after a request of a client in which another one may follow: what it writes in one go
+/// is there before anybody works on it.
 const MOMENT: Duration = Duration::from_millis(3);
 
 /// The longest wait for the end of requests that follow each other as fast.
@@ -43,8 +45,8 @@ impl Requests {
     }
 }
 
-/// Gives turns to the keys of all queues until the future is dropped. A key has its turn when all that the turn before has caused has
-/// come to an end.
+/// Gives turns to the keys of all queues until the future is dropped. A key has its turn when all
+/// that the turn before has caused has come to an end.
 pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
     let Some(turns) = clock.turns() else { return };
     let activity = clock.activity();

@@ -163,7 +163,8 @@ impl StoredObjects {
         newest.max_by_key(|object| object.revision).map(|object| parsed(&object))
     }
 
-    /// Reads the objects of a resource, the one that was written last first; none once too much was read.
+    /// Reads the objects of a resource, the one that was written last first; none once too much was
+    /// read.
     pub fn newest_first(&self, resource: &str) -> impl Iterator<Item = Value> {
         let bucket = self.info(resource).map(|info| self.bucket(&info.storage.bucket));
         let mut objects: Vec<_> = bucket.iter().flat_map(BucketSnapshot::iter).cloned().collect();

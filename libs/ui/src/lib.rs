@@ -1,4 +1,5 @@
-//! The live page below `/ui/`: its assets, the picture of objects that it shows, and the sessions of browsers.
+//! The live page below `/ui/`: its assets, the picture of objects that it shows, and the sessions
+//! of browsers.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -10,7 +11,8 @@
 //!
 //! Always true here:
 //! - Nothing serves, reads a store or a file; the time is a clock that is passed in.
-//! - A picture has at most [`MAX_NODES`] nodes, and each node a bounded number of edges and characters.
+//! - A picture has at most [`MAX_NODES`] nodes, and each node a bounded number of edges and
+//!   characters.
 //! - Objects may have any shape. A member of a wrong type counts as absent.
 #![warn(missing_docs)]
 

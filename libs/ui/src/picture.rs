@@ -42,7 +42,8 @@ const BACKGROUND: [&str; 11] = [
     "servicecidrs.networking.k8s.io",
     "storageclasses.storage.k8s.io",
 ];
-/// The resources whose objects come first in a picture, and stay if there are too many. Custom resources follow, then all others.
+/// The resources whose objects come first in a picture, and stay if there are too many. Custom
+/// resources follow, then all others.
 const FOREMOST: [&str; 13] = [
     "deployments.apps",
     "statefulsets.apps",
@@ -58,7 +59,8 @@ const FOREMOST: [&str; 13] = [
     "nodes",
     "namespaces",
 ];
-/// Labels by which a controller finds its pods: a pod with one of them and without an owner was orphaned or released.
+/// Labels by which a controller finds its pods: a pod with one of them and without an owner was
+/// orphaned or released.
 const OWNED_LABELS: [&str; 5] = [
     "pod-template-hash",
     "controller-revision-hash",
@@ -77,7 +79,8 @@ pub struct Picture {
     pub oldest: String,
     /// The time of this moment in RFC 3339.
     pub now: String,
-    /// The nodes: workloads, pods, services, claims, volumes, nodes, namespaces, custom resources, then all others.
+    /// The nodes: workloads, pods, services, claims, volumes, nodes, namespaces, custom resources,
+    /// then all others.
     pub objects: Vec<Node>,
     /// Whether there are more objects: more than [`MAX_NODES`], or more than are read.
     pub is_truncated: bool,

@@ -6,8 +6,8 @@ use serde_json::Value;
 const REDACTED: &str = "(redacted)";
 const SECRETS: &str = "secrets";
 
-/// Removes the values of a Secret, and those of its annotations: many tools keep copies of what they applied in one of their own.
-/// Objects of other resources stay as they are.
+/// Removes the values of a Secret, and those of its annotations: many tools keep copies of what
+/// they applied in one of their own. Objects of other resources stay as they are.
 ///
 /// - `resource`: the plural name with its group
 pub fn redact(resource: &str, object: &mut Value) {
@@ -23,7 +23,8 @@ pub fn redact(resource: &str, object: &mut Value) {
     }
 }
 
-/// Removes the values that a field of a Secret had, but for those of plain metadata. Fields of other resources stay as they are.
+/// Removes the values that a field of a Secret had, but for those of plain metadata. Fields of
+/// other resources stay as they are.
 ///
 /// - `resource`: the plural name with its group
 /// - `path`: the path of the field, such as `.data.password`

@@ -1,7 +1,8 @@
 //! One-time links to the page, and the cookies that they are exchanged for.
 //!
-//! A cookie makes its requests those of [`UI_USER`], for GETs of the page alone. The cookie cannot be read by scripts,
-//! is sent with requests of the page itself only, and is worth nothing for any other path.
+//! A cookie makes its requests those of [`UI_USER`], for GETs of the page alone. The cookie cannot
+//! be read by scripts, is sent with requests of the page itself only, and is worth nothing for any
+//! other path.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,7 +39,8 @@ const MAX_COMPARED: usize = 100;
 /// The links and cookies of a server.
 pub struct Sessions {
     clock: Clock,
-    /// The name of the cookie. Cookies are shared among the ports of a host, so each server has a name of its own.
+    /// The name of the cookie. Cookies are shared among the ports of a host, so each server has a
+    /// name of its own.
     cookie: String,
     state: Mutex<State>,
 }
@@ -97,7 +99,8 @@ impl Sessions {
         Ok(token)
     }
 
-    /// Exchanges the token of a link for the value of `Set-Cookie`; None if the token is unknown, used or expired.
+    /// Exchanges the token of a link for the value of `Set-Cookie`; None if the token is unknown,
+    /// used or expired.
     ///
     /// # Errors
     /// [`Error::Random`]; the link can be used again.

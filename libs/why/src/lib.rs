@@ -1,10 +1,10 @@
 //! Explanations of Kubernetes objects: why one is still there, why it is not ready, why it is gone;
 //! and the tree of owners around it.
 //!
-//! [`explain`], [`tree()`] and [`Survey`] read through the trait [`Objects`]; nothing here reads a cluster, a
-//! clock or a file. Each question has a module: `present.rs`, `not_ready.rs`, `gone.rs`. Two tables
-//! lead from a resource and from a finalizer to a rule: `not_ready::RULES` and `finalizers::RULES`.
-//! The rules are in a module for each area.
+//! [`explain`], [`tree()`] and [`Survey`] read through the trait [`Objects`]; nothing here reads a
+//! cluster, a clock or a file. Each question has a module: `present.rs`, `not_ready.rs`, `gone.rs`.
+//! Two tables lead from a resource and from a finalizer to a rule: `not_ready::RULES` and
+//! `finalizers::RULES`. The rules are in a module for each area.
 //!
 //! Always true here:
 //! - An explanation ends: the depth of causes, the objects that are visited and the lengths of

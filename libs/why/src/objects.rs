@@ -76,7 +76,8 @@ pub struct Writer {
     pub verb: String,
 }
 
-/// A writer in a few words: `alice with kubectl`, `the garbage collector`, `the statefulset-controller`.
+/// A writer in a few words: `alice with kubectl`, `the garbage collector`,
+/// `the statefulset-controller`.
 impl std::fmt::Display for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&crate::deletion::describe(self))

@@ -67,7 +67,8 @@ impl Cause {
     }
 }
 
-/// Writes a text on a new line, and further ones if it is long. A word is never divided, since it may be part of a command.
+/// Writes a text on a new line, and further ones if it is long. A word is never divided, since it
+/// may be part of a command.
 fn write_wrapped(f: &mut Formatter<'_>, text: &str, first: &str, rest: &str) -> Result {
     let mut width = first.chars().count();
     write!(f, "\n{first}")?;

@@ -36,7 +36,7 @@ impl Leases {
         Leases { client, shared: Mutex::default() }
     }
 
-    /// Returns a lease that lasts for at least `ttl` from now, and only little longer.
+    /// Returns a lease that lasts for at least `ttl` from now, and only a little longer.
     ///
     /// # Errors
     /// etcd's message, if it does not grant a lease.

@@ -1,5 +1,5 @@
-//! An etcd cluster as the log of a [`Store`](coracle_storage::Store): [`EtcdLog`]. Several stores, in as many processes, may
-//! share one cluster.
+//! An etcd cluster as the log of a [`Store`](coracle_storage::Store): [`EtcdLog`]. Several stores,
+//! in as many processes, may share one cluster.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -13,11 +13,13 @@
 //!
 //! # Always true
 //!
-//! - The store's revisions are etcd's. A transaction is one `Txn`, so its changes have one revision.
-//! - Each write compares the `mod_revision` of its key, so it never replaces what its store has not seen.
+//! - The store's revisions are etcd's. A transaction is one `Txn`, so its changes have one
+//!   revision.
+//! - Each write compares the `mod_revision` of its key, so it never replaces what its store has not
+//!   seen.
 //! - A transaction is reported as committed only if etcd said so, or the watch has shown it.
-//! - The watch starts at the revision after the last one that it has shown whole. If that is compacted, the log fails: the
-//!   process has to load anew.
+//! - The watch starts at the revision after the last one that it has shown whole. If that is
+//!   compacted, the log fails: the process has to load anew.
 //! - Every request has a deadline, and so has every wait of the store's thread.
 #![expect(clippy::disallowed_methods, reason = "deadlines and retries of calls to etcd")]
 #![warn(missing_docs)]

@@ -1,7 +1,7 @@
 //! The contract of every store, over an etcd cluster; skipped where there is no etcd.
 //!
-//! A new etcd is at revision 1, a new store at 0: the revisions are shifted by one, and are dense as the contract has them,
-//! since each test has a cluster of its own.
+//! A new etcd is at revision 1, a new store at 0: the revisions are shifted by one, and are dense
+//! as the contract has them, since each test has a cluster of its own.
 
 use coracle_storage::{
     CompactRevision, EntryId, Revision,

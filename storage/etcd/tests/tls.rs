@@ -27,7 +27,8 @@ use support::Plain;
 
 const NAMES: [&str; 3] = ["ca", "cert", "key"];
 
-/// Writes an authority and a certificate of it for members and clients, PEM: files as [`NAMES`] has them.
+/// Writes an authority and a certificate of it for members and clients, PEM: files as [`NAMES`] has
+/// them.
 fn write_certificates(directory: &Path) -> io::Result<[PathBuf; 3]> {
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

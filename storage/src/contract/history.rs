@@ -15,7 +15,8 @@ pub async fn snapshots_stay_as_they_were(logs: impl TestLog) {
 }
 
 pub async fn the_compact_revision_is_where_history_starts(logs: impl TestLog) {
-    // At 5 is a deletion, at 7 the window is empty, and at 2 and 3 it makes a difference which bucket moved.
+    // At 5 is a deletion, at 7 the window is empty, and at 2 and 3 it makes a difference which
+    // bucket moved.
     let store = logs.open();
     write_a_little(&store).await;
     for compact_revision in 0..8 {

@@ -1,4 +1,5 @@
-//! A log that keeps nothing: for stores that need not outlive their process. Their view is the only copy.
+//! A log that keeps nothing: for stores that need not outlive their process. Their view is the only
+//! copy.
 
 use super::{
     error::LogError,

@@ -24,7 +24,8 @@ impl FixedLog {
     /// Creates a log of changes.
     ///
     /// - `compact_revision`: the revision that the history begins with
-    /// - `entries`: every live object at that revision, then every change after it, in order of their ids
+    /// - `entries`: every live object at that revision, then every change after it, in order of
+    ///   their ids
     /// - `reason`: the reason for which each write is rejected
     pub fn new(
         compact_revision: CompactRevision,

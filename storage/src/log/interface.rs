@@ -18,8 +18,8 @@ use crate::{CompactRevision, EntryId, Revision};
 ///
 /// Used by one thread, which may block.
 pub trait Log: Send + 'static {
-    /// Starts the log. It is called once, before all other methods. From then on the log calls
-    /// `notifier` when something happens that no call of the store's caused.
+    /// Starts the log. It is called once, before the log is loaded, read or written. From then on
+    /// the log calls `notifier` when something happens that no call of the store's caused.
     fn start(&mut self, notifier: Notifier) -> Result<LogBounds, LogError>;
 
     /// Loads the log. Called once, after `start`: passes to `visit` every live object at the
@@ -65,8 +65,8 @@ pub trait Log: Send + 'static {
     }
 
     /// Returns the revision up to which [`tail`](Log::tail) has returned all changes; None if every
-    /// revision of the log is a change of this store. A cluster that others use as well has other
-    /// revisions.
+    /// revision of the log has changes that the tail returns. In a cluster that others use as well,
+    /// some revisions have none.
     fn progress(&self) -> Option<Revision> {
         None
     }

@@ -9,10 +9,11 @@ pub enum Outcome {
     Committed(Revision),
     /// Another writer changed one of its keys first; nothing of it is in the log.
     Conflict(Conflict),
-    /// The log cannot take this transaction, now or later; nothing of it is in the log, and others are not affected.
+    /// The log cannot take this transaction, now or later; nothing of it is in the log, and others
+    /// are not affected.
     Rejected(Rejected),
-    /// The log did not respond in time. The transaction is in the log as a whole or not at all; if it is, the tail will
-    /// have it.
+    /// The log did not respond in time. The transaction is in the log as a whole or not at all; if
+    /// it is, the tail will have it.
     Unknown(Unknown),
 }
 

@@ -79,9 +79,11 @@ fn quarantine<I: Index>(
     Ok(Applied::Quarantined)
 }
 
-/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a deletion itself.
+/// Forgets the oldest event. What the log no longer needs for it: the version it superseded, and a
+/// deletion itself.
 ///
-/// In this order: a log that has lost a deletion but not the version before it would bring the object back.
+/// In this order: a log that has lost a deletion but not the version before it would bring the
+/// object back.
 pub(super) fn forget<I: Index>(state: &mut State<I>, superseded: &mut CompactionQueue, event: &Event<I>) {
     state.forget(event);
     if let Some(before) = &event.before {

@@ -1,14 +1,17 @@
-//! Compaction of the view and of the log: a little with every group of writes, so that no writer waits long.
+//! Compaction of the view and of the log: a little with every group of writes, so that no writer
+//! waits long.
 
 use std::time::Instant;
 
 use super::{Sequencer, apply::forget, pending::Reply};
 use crate::{Index, Revision};
 
-/// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and no writer waits long.
+/// Events that one publication forgets, besides as many as it adds: history shrinks steadily, and
+/// no writer waits long.
 const TRIM: usize = 64;
 
-/// Batches of superseded entries that are deleted between two messages: more bytes than a group can leave.
+/// Batches of superseded entries that are deleted between two messages: more bytes than a group can
+/// leave.
 const COMPACTION_BATCHES: usize = 4;
 
 impl<I: Index> Sequencer<I> {
@@ -27,8 +30,8 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Forgets so many events, and more where they have too many bytes: few large events can take the place of many small
-    /// ones. A transaction is forgotten as a whole.
+    /// Forgets so many events, and more where they have too many bytes: few large events can take
+    /// the place of many small ones. A transaction is forgotten as a whole.
     pub(super) fn trim_history(&mut self, limit: usize) -> bool {
         let mut forgotten = 0;
         while (forgotten < limit

@@ -1,12 +1,15 @@
 //! The sequencer: the one thread that changes the view, and the only caller of the log.
 //!
-//! It takes the transactions that wait as a group, checks each against the newest state, appends those that pass as one
-//! batch, publishes what the log's tail then has, and replies. A transaction that another writer overtook is checked
-//! again, against what that writer wrote. Between groups the sequencer forgets what history no longer keeps.
+//! It takes the transactions that wait as a group, checks each against the newest state, appends
+//! those that pass as one batch, publishes what the log's tail then has, and replies. A transaction
+//! that another writer overtook is checked again, against what that writer wrote. Between groups
+//! the sequencer forgets what history no longer keeps.
 //!
 //! Always true here:
-//! - Between messages the published state is the newest one, so a check never sees more than readers could.
-//! - Within a group no key is written twice; the write that would be the second starts the next group.
+//! - Between messages the published state is the newest one, so a check never sees more than
+//!   readers could.
+//! - Within a group no key is written twice; the write that would be the second starts the next
+//!   group.
 //! - A writer gets its result after its change is published.
 //! - All events of a revision are published at once, and forgotten at once.
 //!
@@ -110,10 +113,12 @@ enum Appended<I: Index> {
 /// The bucket of a record, and its event if it has one.
 type Taken<I> = (Arc<str>, Option<Arc<Event<I>>>);
 
-/// Changes in a group, give or take one transaction: bounds how long the first writer waits for the last.
+/// Changes in a group, give or take one transaction: bounds how long the first writer waits for the
+/// last.
 const GROUP: usize = 512;
 
-/// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a group can leave.
+/// Bytes in a group, give or take one transaction: bounds the same, and how many superseded bytes a
+/// group can leave.
 const GROUP_BYTES: usize = 4 << 20;
 
 /// The interval at which the log is asked whether its full disk has space again.
@@ -176,7 +181,8 @@ impl<I: Index> Sequencer<I> {
         Sequencer { is_to_inherit: true, ..Sequencer::at(state, log, index, options, mailbox) }
     }
 
-    /// Takes the history of the state that a fork begins with, before it handles anything: who makes a fork does not wait for that.
+    /// Takes the history of the state that a fork begins with, before it handles anything: who
+    /// makes a fork does not wait for that.
     fn inherit(&mut self) {
         if std::mem::take(&mut self.is_to_inherit) {
             self.timeline.inherit(self.state.events());
@@ -228,7 +234,8 @@ impl<I: Index> Sequencer<I> {
         match end {
             Ok(reply) => {
                 let closed = match self.log.close() {
-                    // Not a failure that was there before: it is reported to the caller who closes the store.
+                    // Not a failure that was there before: it is reported to the caller who closes
+                    // the store.
                     Err(LogError::NoSpace { .. }) => Err(StoreError::NoSpace),
                     closed => closed.map_err(|error| self.shared.fail(error)),
                 };
@@ -288,7 +295,8 @@ impl<I: Index> Sequencer<I> {
         ControlFlow::Continue(())
     }
 
-    /// Returns the next message; None if it is time to compact history instead.
+    /// Returns the next message; None if other work is due instead: compaction of history, or a
+    /// retry after the disk was full.
     fn receive(&mut self) -> Option<Message<I>> {
         if self.held.is_some() {
             return self.held.take();
@@ -353,7 +361,8 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Replies to the transactions that cannot be committed, or need not be, and returns the others.
+    /// Replies to the transactions that cannot be committed, or need not be, and returns the
+    /// others.
     fn check(&mut self, group: Vec<PendingTransaction<I>>) -> Vec<PendingTransaction<I>> {
         let mut used = self.state.bytes();
         let mut checked = Vec::with_capacity(group.len());
@@ -379,8 +388,8 @@ impl<I: Index> Sequencer<I> {
         checked
     }
 
-    /// Appends and publishes a checked group. Returns what became of each transaction, after sorting the group by the
-    /// revisions at which the log committed them.
+    /// Appends and publishes a checked group. Returns what became of each transaction, after
+    /// sorting the group by the revisions at which the log committed them.
     fn append(&mut self, group: &mut Vec<PendingTransaction<I>>) -> Result<Vec<Appended<I>>, StoreError> {
         self.shared.health()?;
         let propose = |write: &PendingWrite<I>| write.proposal(self.state.get(&write.key));
@@ -422,8 +431,8 @@ impl<I: Index> Sequencer<I> {
         appended.collect()
     }
 
-    /// Makes sure that a transaction is in conflict with something that it was not checked against: otherwise the next
-    /// attempt would end as this one did, for ever.
+    /// Makes sure that a transaction is in conflict with something that it was not checked against:
+    /// otherwise the next attempt would end as this one did, for ever.
     fn check_conflict(&self, conflict: Conflict, checked: Revision) -> Result<(), StoreError> {
         if conflict.newest > checked {
             return Ok(());
@@ -431,8 +440,9 @@ impl<I: Index> Sequencer<I> {
         Err(self.cannot_read_back(format!("{conflict:?}, but the view is at revision {checked}")))
     }
 
-    /// Applies what the log's tail has, at least up to a revision. Returns the events of our `own` changes, of which
-    /// the index has read the values already; they are given in order of their ids.
+    /// Applies what the log's tail has, at least up to a revision. Returns the events of our `own`
+    /// changes, of which the index has read the values already; they are given in order of their
+    /// ids.
     fn follow<'a>(
         &mut self,
         until: Revision,
@@ -478,7 +488,8 @@ impl<I: Index> Sequencer<I> {
         }
     }
 
-    /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event if it has one.
+    /// Brings a record that is newer than `seen` into the view. Returns its bucket, and its event
+    /// if it has one.
     fn take(&mut self, record: Record, known: Known<I>, seen: Revision) -> Result<Taken<I>, StoreError> {
         let (id, key) = match &record {
             Record::Entry(Entry { id, key, .. }) | Record::Unreadable(UnreadableEntry { id, key, .. }) => {

@@ -48,7 +48,8 @@ pub(super) struct Known<I: Index> {
 }
 
 impl<I: Index> Known<I> {
-    /// Returns the record of another writer, or of an earlier process.
+    /// Returns the properties of a record of another writer, or of an earlier process: none are
+    /// known.
     pub(super) fn nothing() -> Known<I> {
         Known { indexed: None, author: None }
     }

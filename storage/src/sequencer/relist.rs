@@ -13,11 +13,13 @@ use crate::{
     view::State,
 };
 
-/// The lists that are begun before the log has failed: each may be overtaken by a compaction, which is rare.
+/// The lists that are begun before the log has failed: each may be overtaken by a compaction, which
+/// is rare.
 const ATTEMPTS: usize = 10;
 
 impl<I: Index> Sequencer<I> {
-    /// Replaces the view by what the log has now. History begins anew there: watches from before end as compacted.
+    /// Replaces the view by what the log has now. History begins anew there: watches from before
+    /// end as compacted.
     ///
     /// # Errors
     /// [`StoreError::Unknown`] if there are writes whose events are among the lost ones.

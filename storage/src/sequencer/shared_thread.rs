@@ -44,7 +44,8 @@ enum Notice {
 
 /// A sequencer that works a little at a time.
 trait Turns: Send {
-    /// Handles a part of what waits. Returns the sequencer and whether there is more, unless its store is closed.
+    /// Handles a part of what waits. Returns the sequencer and whether there is more, unless its
+    /// store is closed.
     fn turn(self: Box<Self>, is_upkeep_due: bool) -> Option<(Box<dyn Turns>, bool)>;
 }
 

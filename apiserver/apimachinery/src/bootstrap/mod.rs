@@ -1,11 +1,12 @@
 //! Bootstrap: the objects that kube-apiserver creates at start.
 //!
-//! `objects.jsonl` contains them, one a line, in the order of their creation: namespaces, API services, priority
-//! levels and flow schemas, the service CIDR, priority classes, the default RBAC roles and bindings, and the
-//! `kubernetes` service. They are in their stored version, without the fields that the store sets.
+//! `objects.jsonl` contains them, one a line, in the order of their creation: namespaces, API
+//! services, priority levels and flow schemas, the service CIDR, priority classes, the default RBAC
+//! roles and bindings, and the `kubernetes` service. They are in their stored version, without the
+//! fields that the store sets.
 //!
-//! The file has what controllers add to these objects, such as the rules of aggregated roles; [`objects`] leaves out
-//! what belongs to a controller that does not run.
+//! The file has what controllers add to these objects, such as the rules of aggregated roles;
+//! [`objects`] leaves out what belongs to a controller that does not run.
 //!
 //! Service accounts and `kube-root-ca.crt` are created by controllers.
 

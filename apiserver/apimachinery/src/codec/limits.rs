@@ -1,15 +1,16 @@
-//! Limits of documents: the depth and size of a decoded value, whatever its format or the patch that created it. One
-//! place for all, since values are built, compared, written and dropped recursively.
+//! Limits of documents: the depth and size of a decoded value, whatever its format or the patch
+//! that created it. One place for all, since values are built, compared, written and dropped
+//! recursively.
 
 use serde_json::Value;
 
-/// The maximum depth of objects and arrays in a document of a client or the result of a patch. `serde_json`, which
-/// controllers and many clients use, stops at 127 levels, and lists, tables and watch events add up to four. (Go stops
-/// at 10,000.)
+/// The maximum depth of objects and arrays in a document of a client or the result of a patch.
+/// `serde_json`, which controllers and many clients use, stops at 127 levels, and lists, tables and
+/// watch events add up to four. (Go stops at 10,000.)
 pub const MAX_DEPTH: usize = 120;
 
-/// The maximum depth of a stored document. Above [`MAX_DEPTH`], so that objects that were stored under a larger limit
-/// can still be read, listed and deleted.
+/// The maximum depth of a stored document. Above [`MAX_DEPTH`], so that objects that were stored
+/// under a larger limit can still be read, listed and deleted.
 pub const MAX_STORED_DEPTH: usize = 600;
 
 /// The maximum number of objects and arrays in a document: each takes hundreds of bytes in memory,
@@ -34,8 +35,8 @@ impl Limits {
     /// The limits of a stored document.
     pub const STORED: Limits =
         Limits { depth: MAX_STORED_DEPTH, collections: usize::MAX, values: usize::MAX };
-    /// The limits of what is read of a response of another server, such as an admission webhook: in memory it takes less than 16 MiB. An
-    /// object at [`MAX_DEPTH`] fits in it.
+    /// The limits of what is read of a response of another server, such as an admission webhook: in
+    /// memory it takes less than 16 MiB. An object at [`MAX_DEPTH`] fits in it.
     pub const RESPONSE: Limits = Limits { depth: MAX_DEPTH + 7, collections: 12_000, values: 60_000 };
 
     /// Returns these limits, plus `times` the size of some documents.

@@ -1,9 +1,10 @@
 //! Structural: custom resources, decoded by their structural schemas.
 //!
-//! A custom resource is read as JSON without a type. Its metadata then gets the type of all metadata, members without a
-//! type are pruned, and defaults are filled in.
+//! A custom resource is read as JSON without a type. Its metadata then gets the type of all
+//! metadata, members without a type are pruned, and defaults are filled in.
 //!
-//! Source: apiextensions-apiserver's `schema/pruning` and `schema/defaulting`; "Specifying a structural schema".
+//! Source: apiextensions-apiserver's `schema/pruning` and `schema/defaulting`; "Specifying a
+//! structural schema".
 
 use std::fmt::Write;
 
@@ -209,8 +210,8 @@ fn child(path: &str, name: &str) -> String {
 /// The maximum size of the defaults added to one object, in bytes. Further defaults are left out.
 pub const MAX_DEFAULT_BYTES: usize = 3 << 20;
 
-/// Fills in the defaults of an object. Returns false if there are more than [`MAX_DEFAULT_BYTES`]: defaults inside of the
-/// items of lists multiply.
+/// Fills in the defaults of an object. Returns false if there are more than [`MAX_DEFAULT_BYTES`]:
+/// defaults inside of the items of lists multiply.
 pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     if !schema.has_defaults() {
         return true;

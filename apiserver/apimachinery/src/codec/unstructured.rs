@@ -1,8 +1,9 @@
 //! Converts an untyped object to its Go type in place, as upstream's `FromUnstructured` does for
 //! merged and applied objects.
 //!
-//! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an integer is truncated),
-//! and has messages of its own. Texts with a grammar (times, durations) are left to the codec.
+//! It is more lenient with numbers than decoding JSON (`1.0` is an integer, and too large an
+//! integer is truncated), and has messages of its own. Texts with a grammar (times, durations) are
+//! left to the codec.
 //!
 //! Source: `k8s.io/apimachinery/pkg/runtime`, `converter.go`.
 
@@ -23,7 +24,8 @@ pub fn restore_object(object: &mut Value, id: StructId) -> Result<(), String> {
 
 /// Converts a value to its type.
 ///
-/// - `field`: the field that contains the value, or the list or map around it; none for a whole object.
+/// - `field`: the field that contains the value, or the list or map around it; none for a whole
+///   object.
 fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<(), String> {
     if value.is_null() {
         return Ok(());

@@ -169,7 +169,8 @@ impl Errors {
         }
     }
 
-    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content` return them.
+    /// Adds an `Invalid value` of the field for each message, as the rules in `validation::content`
+    /// return them.
     pub fn invalid_each(&mut self, field: &Field<'_>, messages: Vec<String>) {
         self.extend(messages.into_iter().map(|message| field.invalid(message)));
     }

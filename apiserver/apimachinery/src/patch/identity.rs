@@ -1,4 +1,5 @@
-//! Kind and apiVersion of a patched object. A JSON or merge patch may leave them out, but not change them.
+//! Kind and apiVersion of a patched object. A JSON or merge patch may leave them out, but not
+//! change them.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,8 @@ use crate::schema::{StructId, schema};
 pub enum IdentityCheck {
     /// They are the same.
     Unchanged,
-    /// Without an apiVersion the object is decoded without a version, and all its members are unknown.
+    /// Without an apiVersion the object is decoded without a version, and all its members are
+    /// unknown.
     Versionless,
 }
 

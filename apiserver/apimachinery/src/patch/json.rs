@@ -24,8 +24,9 @@ const MAX_OPERATIONS: usize = 10_000;
 /// create a huge object: kube-apiserver's `JSONPatchMaxCopyBytes`.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
-/// The work that the operations of a patch may cause, in list elements moved and values visited: a few hundred
-/// milliseconds at most. Eight thousand insertions at the front of an empty list are within it.
+/// The work that the operations of a patch may cause, in list elements moved and values visited: a
+/// few hundred milliseconds at most. Eight thousand insertions at the front of an empty list are
+/// within it.
 const MAX_WORK: usize = 32_000_000;
 
 /// The cost of visiting a value, relative to moving one.

@@ -75,7 +75,7 @@ fn undecodable(value: String, error: &str) -> Error {
 }
 
 /// Drops the nulls of a patch for a value that does not exist: there are no members to remove.
-/// Nulls in lists are kept.
+/// Items of lists that are null are kept.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -263,7 +263,8 @@ fn merge(current: &mut Node, mut value: Node) {
     }
 }
 
-/// Writes JSON text without white space between its tokens, and with the escapes that make it safe inside of HTML.
+/// Writes JSON text without white space between its tokens, and with the escapes that make it safe
+/// inside of HTML.
 fn compact(text: &str, out: &mut Vec<u8>) {
     let mut is_in_string = false;
     let mut is_escaped = false;

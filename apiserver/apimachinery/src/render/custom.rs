@@ -72,8 +72,8 @@ impl CustomColumn {
         columns.iter().map(cell).collect()
     }
 
-    /// Returns the first value of the path, in the format of the column's type; null if no value
-    /// has that type.
+    /// Returns the first value of the path, in the format of the column's type; null if there is
+    /// none, or if it does not have that type.
     fn cell(&self, object: &Value, now: Timestamp, visits: &Visits) -> Value {
         let Some(found) = self.path.first(object, visits) else { return Value::Null };
         match (self.kind.as_str(), &*found) {

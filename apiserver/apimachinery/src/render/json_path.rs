@@ -1,9 +1,9 @@
 //! JSONPath in kubectl's dialect, as far as columns of custom resources need it: `.spec.hosts[0]`,
-//! `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a']`, `..name`, `.items[*].x`, `[1:3]`,
-//! `['a','b']`.
+//! `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a']`, `..name`,
+//! `.items[*].x`, `[1:3]`, `['a','b']`.
 //!
-//! Source: "JSONPath Support" of the kubectl reference; client-go's deviations are kept (`@`, `$` and spaces are
-//! ignored, a key in brackets may contain dots).
+//! Source: "JSONPath Support" of the kubectl reference; client-go's deviations are kept (`@`, `$`
+//! and spaces are ignored, a key in brackets may contain dots).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -11,8 +11,9 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// The number of values that the paths of one row may visit together. `..` visits all within a value, and again those within each of them:
-/// the results of several multiply, and both paths and objects are those of clients.
+/// The number of values that the paths of one row may visit together. `..` visits all within a
+/// value, and again those within each of them: the results of several multiply, and both paths and
+/// objects are those of clients.
 const MAX_VISITS: usize = 50_000;
 /// The length of a path in bytes, and the nesting of its brackets and filters.
 const MAX_LENGTH: usize = 10_000;
@@ -174,7 +175,8 @@ impl Filter {
     }
 }
 
-/// Compares two values; returns None if they are of different types.
+/// Compares two values; returns None if they are of different types, or of a type without this
+/// comparison.
 fn compare(left: &Value, operator: &str, right: &Value) -> Option<bool> {
     let ordering = match (left, right) {
         (Value::String(a), Value::String(b)) => a.cmp(b),

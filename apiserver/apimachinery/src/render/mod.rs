@@ -1,7 +1,7 @@
 //! Transformed responses: Table and PartialObjectMetadata.
 //!
-//! Pure functions from JSON to JSON; the requested transformation comes from `request::negotiate`, and the time of the
-//! request is a parameter. Start at [`table::table`] and [`partial_metadata`].
+//! Pure functions from JSON to JSON; the requested transformation comes from `request::negotiate`,
+//! and the time of the request is a parameter. Start at [`table::table`] and [`partial_metadata`].
 
 pub mod age;
 pub mod columns;

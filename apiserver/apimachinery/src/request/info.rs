@@ -1,6 +1,7 @@
 //! RequestInfo: which verb on which object a method and path mean.
 //!
-//! Authorization decides on this before it is known whether the resource exists, so only the form of the path counts.
+//! Authorization decides on this before it is known whether the resource exists, so only the form
+//! of the path counts.
 //!
 //! Source: API concepts, "Resource URIs" and "API verbs".
 
@@ -71,13 +72,15 @@ pub struct ResourceRequest {
     pub group: String,
     /// The version in the path, served or not.
     pub version: String,
-    /// The namespace; empty for a request about the cluster. A request for a Namespace has that namespace, as upstream's.
+    /// The namespace; empty for a request about the cluster. A request for a Namespace has that
+    /// namespace, as upstream's.
     pub namespace: String,
     /// The plural in the path, served or not.
     pub resource: String,
     /// The first segment after the name; empty for the object itself.
     pub subresource: String,
-    /// The object's name; empty for a collection. Also the one name that a field selector of a list or watch allows.
+    /// The object's name; empty for a collection. Also the one name that a field selector of a list
+    /// or watch allows.
     pub name: String,
     /// Whether the name is in the path, not in a field selector.
     pub named: bool,
@@ -131,7 +134,8 @@ impl RequestInfo {
     }
 }
 
-/// The segments of a path, as [`str::split`] has them: for texts as short as these a plain search is several times faster.
+/// The segments of a path, as [`str::split`] has them: for texts as short as these a plain search
+/// is several times faster.
 #[derive(Clone)]
 struct Segments<'a>(Option<&'a str>);
 
@@ -163,7 +167,8 @@ fn resource_request(method: &Method, path: &str, query: &Query) -> Option<Resour
     if watch_prefix || proxy_prefix {
         segments.next();
     }
-    // The longest form is namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE; of what follows the number counts.
+    // The longest form is namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE; of what follows the
+    // number counts.
     let (mut first, mut count) = ([""; 5], 0_usize);
     for segment in segments {
         if let Some(place) = first.get_mut(count) {

@@ -1,4 +1,5 @@
-//! Requests, parsed once from their head: resource and verb, options, and the negotiated representations of body and response.
+//! Requests, parsed once from their head: resource and verb, options, and the negotiated
+//! representations of body and response.
 
 pub mod info;
 pub mod negotiate;

@@ -7,13 +7,14 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
-/// The maximum number of characters of all texts together. Beyond it each text is truncated, and once the truncated texts
-/// reach it too, further ones are dropped.
+/// The maximum number of characters of all texts together. Beyond it each text is truncated, and
+/// once the truncated texts reach it too, further ones are dropped.
 const MAX_TOTAL_CHARACTERS: usize = 4096;
 /// The maximum number of characters of a truncated text.
 const MAX_TRUNCATED_CHARACTERS: usize = 256;
 
-/// The texts for the `Warning` headers of one response, each once, in the order in which they were added.
+/// The texts for the `Warning` headers of one response, each once, in the order in which they were
+/// added.
 #[derive(Debug, Default)]
 pub struct Warnings(Mutex<Texts>);
 

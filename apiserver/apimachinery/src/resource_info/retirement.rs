@@ -1,7 +1,8 @@
 //! Retirement: the end of a definition's state, by which watches end that began under it.
 //!
-//! Source: apiextensions-apiserver closes the storage of a custom resource, and with it its watches, when the spec or the
-//! names of its definition change, and when the definition is deleted.
+//! Source: apiextensions-apiserver closes the storage of a custom resource, and with it its
+//! watches, when the spec or the names of its definition change, and when the definition is
+//! deleted.
 
 use std::sync::Arc;
 

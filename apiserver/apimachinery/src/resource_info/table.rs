@@ -96,8 +96,9 @@ impl ResourceTable {
         }
     }
 
-    /// Adds a custom resource to a group's version, which are created with their first resource, in the order of
-    /// discovery: groups after the built-in ones, by name; versions by [`precedence`], resources by name.
+    /// Adds a custom resource to a group's version, which are created with their first resource, in
+    /// the order of discovery: groups after the built-in ones, by name; versions by [`precedence`],
+    /// resources by name.
     fn add_to_discovery(&mut self, info: Arc<ResourceInfo>) {
         let groups = &mut self.groups;
         let custom = groups.iter().position(|g| g.custom).unwrap_or(groups.len());

@@ -102,7 +102,8 @@ fn read_structs(text: &'static str, schema: &mut Schema) {
             home = rest.split_once(' ').expect(BROKEN).1;
         }
     }
-    // The table lives as long as the program; leaked, its fields can be shared between structs that embed one another.
+    // The table lives as long as the program; leaked, its fields can be shared between structs that
+    // embed one another.
     let fields: &'static [FieldSchema] = Vec::leak(fields);
     schema.structs =
         structs.into_iter().map(|(item, range)| Struct { fields: &fields[range], ..item }).collect();

@@ -1,9 +1,10 @@
 //! The table of facts about every built-in type, and its readers.
 //!
-//! Two data files are part of the program: `facts.txt`, written by the Go program in `apiserver/schema` from the published
-//! modules of Kubernetes 1.36 (types, fields, their JSON and protobuf layout, list and patch semantics, defaults, enums),
-//! and `resources.txt` (what is served: plurals, verbs, subresources, in the order of discovery). Both are read once, at
-//! first use, in about a millisecond.
+//! Two data files are part of the program: `facts.txt`, written by the Go program in
+//! `apiserver/schema` from the published modules of Kubernetes 1.36 (types, fields, their JSON and
+//! protobuf layout, list and patch semantics, defaults, enums), and `resources.txt` (what is
+//! served: plurals, verbs, subresources, in the order of discovery). Both are read once, at first
+//! use, in about a millisecond.
 //!
 //! There is no second list of fields or resources anywhere. Start at [`schema`].
 

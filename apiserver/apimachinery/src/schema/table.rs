@@ -119,7 +119,8 @@ impl Schema {
         let mut rest = path;
         while !rest.is_empty() {
             if let Some(inner) = rest.strip_prefix('[') {
-                // A key may hold anything; the last `]` that ends the path or stands before a step closes it.
+                // A key may hold anything; the last `]` that ends the path or stands before a step
+                // closes it.
                 let close = inner
                     .match_indices(']')
                     .find(|(at, _)| matches!(inner.as_bytes().get(at + 1), None | Some(b'.' | b'[')))?;

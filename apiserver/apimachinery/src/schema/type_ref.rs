@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::structural::StructuralSchema;
 use super::types::StructId;
 
-/// The type of an object: a struct of the table, or the structural schema of a custom resource. Whatever walks objects by
-/// their types begins here.
+/// The type of an object: a struct of the table, or the structural schema of a custom resource.
+/// Whatever walks objects by their types begins here.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TypeRef {
     /// A built-in type.

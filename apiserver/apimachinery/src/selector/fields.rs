@@ -1,6 +1,7 @@
 //! Field selectors: `metadata.name=a,status.phase!=Running`.
 //!
-//! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a backslash.
+//! Source: "Field Selectors"; commas, equal signs and backslashes in values are escaped with a
+//! backslash.
 
 /// The maximum number of terms: each is evaluated for every object of a list.
 const MAX_TERMS: usize = 1000;

@@ -1,6 +1,7 @@
 //! Label and field selectors: which objects of a list or watch a client requests.
 //!
-//! A selector is parsed once into requirements and evaluated many times, without allocations. List and watch share it.
+//! A selector is parsed once into requirements and evaluated many times, without allocations. List
+//! and watch share it.
 
 pub mod fields;
 pub mod labels;

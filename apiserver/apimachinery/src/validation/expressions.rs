@@ -1,5 +1,6 @@
-//! The expressions of admission: the variables that policies and match conditions see, and how their expressions are
-//! compiled. The strategies of policies refuse what does not compile; the plugins evaluate what does.
+//! The expressions of admission: the variables that policies and match conditions see, and how
+//! their expressions are compiled. The strategies of policies refuse what does not compile; the
+//! plugins evaluate what does.
 //!
 //! Source: `k8s.io/apiserver/pkg/admission/plugin/cel`, `compile.go` and `composition.go`.
 

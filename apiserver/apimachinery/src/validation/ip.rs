@@ -1,7 +1,8 @@
 //! IP addresses and CIDR blocks in fields: validation and warnings.
 //!
-//! Older fields accept leading zeros (as Go did before 1.17); since 1.36 such values are rejected when they are new,
-//! and tolerated where an object already has them. Non-canonical IPv6 only gets a warning.
+//! Older fields accept leading zeros (as Go did before 1.17); since 1.36 such values are rejected
+//! when they are new, and tolerated where an object already has them. Non-canonical IPv6 only gets
+//! a warning.
 //!
 //! Source: KEP-4858.
 

@@ -1,5 +1,5 @@
-//! Rules for one member of an object that most kinds need: it is required, has one of some values, or satisfies a rule
-//! of [`super::content`].
+//! Rules for one member of an object that most kinds need: it is required, has one of some values,
+//! or satisfies a rule of [`super::content`].
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! Paths inside containers and volumes. Each rule returns the errors, as those of [`super::content`] do.
+//! Paths inside containers and volumes. Each rule returns the errors, as those of
+//! [`super::content`] do.
 
 /// Validates a path without `..`.
 pub fn no_backsteps(path: &str) -> Vec<String> {

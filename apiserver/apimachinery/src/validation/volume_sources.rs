@@ -32,7 +32,8 @@ const REQUIRED: [(&str, &[&str]); 14] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
-/// Validates one source, `kind` being its member's name (`nfs`). Sources that only pods have are ignored.
+/// Validates one source, `kind` being its member's name (`nfs`). Sources that only pods have are
+/// ignored.
 pub fn validate_source(kind: &str, source: &Field<'_>, owner: SourceOwner<'_>, errors: &mut Errors) {
     let source = &source.with_path(reported_path(kind, source));
     for (_, members) in REQUIRED.iter().filter(|(required_by, _)| *required_by == kind) {

@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and sign a certificate signing
-//! request, and which subjects are rejected.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve and
+//! sign a certificate signing request, and which subjects are rejected.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for five minutes, unless they have
-//! tolerations of their own.
+//! DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for five
+//! minutes, unless they have tolerations of their own.
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;

@@ -1,5 +1,5 @@
-//! LimitRanger: the LimitRanges of a namespace set defaults for the requests and limits of containers, and bounds for those of
-//! containers, pods and claims.
+//! LimitRanger: the LimitRanges of a namespace set defaults for the requests and limits of
+//! containers, and bounds for those of containers, pods and claims.
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;
@@ -85,7 +85,8 @@ fn ranges(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result
     cluster.list(&GroupResource::new("", "limitranges"), attributes.namespace)
 }
 
-/// Sets the defaults of a range where a container specifies nothing, and lists them in an annotation.
+/// Sets the defaults of a range where a container specifies nothing, and lists them in an
+/// annotation.
 fn set_defaults(pod: &mut Value, range: &Value) {
     let mut defaulted = Vec::new();
     for (list, title) in [("containers", "container"), ("initContainers", "init container")] {

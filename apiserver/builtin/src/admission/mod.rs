@@ -1,6 +1,7 @@
-//! The admission plugins of kube-apiserver v1.36: each is declared once, in [`PLUGINS`], with its place in the chain, its default, its
-//! feature gate and its implementation. Its name and its texts are kube-apiserver's; each is a small module here, but for those that know
-//! no built-in kind and are the generic server's.
+//! The admission plugins of kube-apiserver v1.36: each is declared once, in [`PLUGINS`], with its
+//! place in the chain, its default, its feature gate and its implementation. Its name and its texts
+//! are kube-apiserver's; each is a small module here, but for those that know no built-in kind and
+//! are the generic server's.
 
 mod certificates;
 mod default_ingress_class;

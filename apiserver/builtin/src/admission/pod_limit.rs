@@ -1,6 +1,8 @@
-//! The limit of all pods together (`--max-pods`). It is not one of kube-apiserver's plugins: no selection disables it.
+//! The limit of all pods together (`--max-pods`). It is not one of kube-apiserver's plugins: no
+//! selection disables it.
 //!
-//! The pods in the store are counted, those of other creations under way are not: these may exceed the limit together by their number.
+//! The pods in the store are counted, those of other creations under way are not: these may exceed
+//! the limit together by their number.
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;

@@ -94,7 +94,8 @@ fn differs(a: &Value, b: &Value) -> bool {
     resources(a) != resources(b)
 }
 
-/// Up to this many tolerations each is compared with all others; of more only exact duplicates are removed.
+/// Up to this many tolerations each is compared with all others; of more only exact duplicates are
+/// removed.
 const MAX_COMPARED: usize = 500;
 
 /// Returns the tolerations of both lists, without those that another one covers.

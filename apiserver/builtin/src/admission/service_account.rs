@@ -1,4 +1,5 @@
-//! ServiceAccount: assigns each pod a service account, which must exist, and adds its token volume and its pull secrets.
+//! ServiceAccount: assigns each pod a service account, which must exist, and adds its token volume
+//! and its pull secrets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::pod_spec::{ALL_CONTAINERS, MIRROR, containers};
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// One hour and seven seconds. Upstream recognises by the seven seconds the tokens that clients may use beyond their expiration.
+/// One hour and seven seconds. Upstream recognises by the seven seconds the tokens that clients may
+/// use beyond their expiration.
 const TOKEN_SECONDS: i64 = 3607;
 const ENFORCE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
 
@@ -106,8 +108,8 @@ fn account(attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster, name: &s
     })
 }
 
-/// Waits until the service account controller has created the `default` account of a new namespace, as kube-apiserver does. It
-/// precedes [`ServiceAccount`] in the chain, under the same name.
+/// Waits until the service account controller has created the `default` account of a new namespace,
+/// as kube-apiserver does. It precedes [`ServiceAccount`] in the chain, under the same name.
 pub struct DefaultServiceAccountWait;
 
 impl AsyncAdmissionPlugin for DefaultServiceAccountWait {
@@ -190,7 +192,8 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// Returns the reference to an API object that a mirror pod must not have; None if it has none.
+/// Returns the reason to reject a mirror pod, which must not refer to API objects; None if it
+/// refers to none.
 fn refuse_mirror(pod: &Value) -> Option<&'static str> {
     let spec = &pod["spec"];
     if !text(&spec["serviceAccountName"]).is_empty() {

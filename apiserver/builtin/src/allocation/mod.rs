@@ -1,7 +1,8 @@
 //! The cluster addresses and node ports of Services.
 //!
-//! The IPAddress objects say which addresses are taken, the Services which ports. Choices of writes under way are reserved in memory. The
-//! IPAddresses are written in the same commit as the Service, which keeps them against writers that do not come through here.
+//! The IPAddress objects say which addresses are taken, the Services which ports. Choices of writes
+//! under way are reserved in memory. The IPAddresses are written in the same commit as the Service,
+//! which keeps them against writers that do not come through here.
 
 mod node_port_range;
 
@@ -77,7 +78,8 @@ impl ServiceAllocator {
         reserved.addresses.is_empty() && reserved.node_ports.is_empty()
     }
 
-    /// Chooses what a Service needs of what neither stored objects hold nor other writes have reserved.
+    /// Chooses what a Service needs of what neither stored objects hold nor other writes have
+    /// reserved.
     fn choose(
         &self,
         registry: &Registry,

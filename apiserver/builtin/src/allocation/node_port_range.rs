@@ -1,6 +1,7 @@
-//! The node ports that are taken, in the object by which kube-apiserver's instances agree on them: a RangeAllocation with a
-//! bit for each port. A write that takes or returns node ports changes it in the same commit, so of two servers that give
-//! out the same port at once only one succeeds; the other chooses again. (Cluster IPs have an IPAddress object each.)
+//! The node ports that are taken, in the object by which kube-apiserver's instances agree on them:
+//! a RangeAllocation with a bit for each port. A write that takes or returns node ports changes it
+//! in the same commit, so of two servers that give out the same port at once only one succeeds; the
+//! other chooses again. (Cluster IPs have an IPAddress object each.)
 //!
 //! Source: `pkg/registry/core/service/allocator`.
 

@@ -1,4 +1,5 @@
-//! `pods/binding`: the scheduler's word on which node a pod goes to. Said once, and the node need not exist.
+//! `pods/binding`: the scheduler's word on which node a pod goes to. Said once, and the node need
+//! not exist.
 
 use coracle_apimachinery::codec::body::Expected;
 use coracle_apimachinery::field::{Errors, Field, quote};
@@ -59,7 +60,8 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     Ok(Outcome::success(201))
 }
 
-/// Binds the pod to the node, with the Binding's labels and annotations; returns why it cannot be bound.
+/// Binds the pod to the node, with the Binding's labels and annotations; returns why it cannot be
+/// bound.
 fn bind(pod: &mut Value, binding: &Value, now: &str) -> Result<(), String> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     if pod.pointer("/metadata/deletionTimestamp").is_some() {

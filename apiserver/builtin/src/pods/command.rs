@@ -1,8 +1,8 @@
 //! Commands in simulated containers: exec, and attach, which shows the log, or talks to
 //! the shell that a container is.
 //!
-//! Nothing is executed. What a command answers says the annotation `sim.coracle.dev/exec`, or the command itself, if it is one of those
-//! that the simulation follows; any other one is not found.
+//! Nothing is executed. What a command answers says the annotation `sim.coracle.dev/exec`, or the
+//! command itself, if it is one of those that the simulation follows; any other one is not found.
 //!
 //! Source: `k8s.io/kubelet/pkg/cri/streaming`.
 
@@ -62,7 +62,7 @@ pub struct ContainerTarget<'a> {
     pub container: &'a str,
     /// The revision at which the pod was read, or an earlier one.
     pub revision: Revision,
-    /// The behavior of pods without annotations.
+    /// The behavior of pods without a specific one.
     pub profile: Profile,
 }
 
@@ -297,7 +297,8 @@ async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T
     tokio::time::timeout(limit, future).await.ok()
 }
 
-/// Writes what a command does when it is due, and returns its exit code. None if the client leaves before.
+/// Writes what a command does when it is due, and returns its exit code. None if the client leaves
+/// before.
 pub async fn execute(execution: &Execution, command: &Command, clock: &Clock, tty: bool) -> Option<i32> {
     let started = clock.now();
     let until = |after: Duration| {

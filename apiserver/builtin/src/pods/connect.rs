@@ -1,7 +1,8 @@
 //! Subresources that lead to a kubelet: logs, exec, attach, port forwarding, proxies.
 //!
-//! Nodes are simulated, so each of these roads ends here: at what annotations and commands say (`log/`, `command.rs`), or at a process that
-//! an annotation names (`port_forward.rs`, `proxy.rs`). A request is checked on its way as a real one is, and refused first for what is
+//! Nodes are simulated, so each of these roads ends here: at what annotations and commands say
+//! (`log/`, `command.rs`), or at a process that an annotation names (`port_forward.rs`,
+//! `proxy.rs`). A request is checked on its way as a real one is, and refused first for what is
 //! wrong with it.
 
 use std::sync::Arc;

@@ -144,7 +144,8 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
 /// The result of the checks that permit an eviction.
 #[derive(PartialEq)]
 enum Permit {
-    /// Permitted for any version of the pod: it has ended, is terminating, or its budget, if any, permits it.
+    /// Permitted for any version of the pod: it has ended, is terminating, or its budget, if any,
+    /// permits it.
     Allowed,
     /// Permitted for the observed version of the pod, which has not started.
     NotStarted,

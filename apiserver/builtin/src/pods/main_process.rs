@@ -1,4 +1,5 @@
-//! The main process of a container whose command is a shell: it ends with the shell that a client is attached to.
+//! The main process of a container whose command is a shell: it ends with the shell that a client
+//! is attached to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ pub struct MainProcess {
     pub target: Target,
     pub uid: String,
     pub container: String,
-    /// Whether the process sees the end of the first client's input. Source: `stdinOnce` of a container.
+    /// Whether the process sees the end of the first client's input. Source: `stdinOnce` of a
+    /// container.
     pub stdin_once: bool,
 }
 

@@ -23,7 +23,8 @@ use tokio::net::TcpStream;
 use super::command::refuse;
 use crate::forwarding::{ForwardAccess, PAGE, no_process};
 
-/// The connections of one client at once. Others are refused: if they waited, those that exist could not end.
+/// The connections of one client at once. Others are refused: if they waited, those that exist
+/// could not end.
 const MAX_CONNECTIONS: usize = 1000;
 /// The ports that a request may name.
 const MAX_PORTS: usize = 64;
@@ -87,8 +88,7 @@ pub fn connect(
 
 /// Returns the ports in a query.
 ///
-/// # Errors
-/// 400 for an invalid port, and for too many ports.
+/// # Errors 400 for an invalid port, for a port that is named twice, and for too many ports.
 fn ports(query: &Query) -> Result<Vec<u16>> {
     let mut ports = Vec::new();
     for text in query.all("ports").flat_map(|ports| ports.split(',')).filter(|text| !text.is_empty()) {

@@ -1,6 +1,7 @@
 //! The HTTP servers that pods and Services stand for: processes that annotations name.
 //!
-//! Source: `pkg/registry/core/pod` (`ResourceLocation`), `pkg/registry/core/service/storage` (`ResourceLocation`).
+//! Source: `pkg/registry/core/pod` (`ResourceLocation`), `pkg/registry/core/service/storage`
+//! (`ResourceLocation`).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -34,7 +35,8 @@ impl ProxiedName<'_> {
         ProxiedName { scheme: "", name, port: "" }
     }
 
-    /// Parses a name into its parts; None if it has too many.
+    /// Parses a name into its parts; None if it has too many, or a scheme other than `http` and
+    /// `https`.
     pub fn parse(text: &str) -> Option<ProxiedName<'_>> {
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {

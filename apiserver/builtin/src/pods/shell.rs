@@ -1,5 +1,6 @@
-//! A shell on a client's input, as `kubectl exec -it POD -- sh` starts it. It executes nothing: each line is answered by the annotation, or
-//! followed as a script is, together with the lines before it.
+//! A shell on a client's input, as `kubectl exec -it POD -- sh` starts it. It executes nothing:
+//! each line is answered by the annotation, or followed as a script is, together with the lines
+//! before it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +19,8 @@ use crate::forwarding::PAGE;
 const MAX_LINE_LENGTH: usize = 1 << 10;
 /// The maximum number of lines of a shell.
 const MAX_LINES: usize = 1000;
-/// The longest script of lines that follow each other, in bytes: all of them are read again for each line.
+/// The longest script of lines that follow each other, in bytes: all of them are read again for
+/// each line.
 const MAX_SCRIPT_LENGTH: usize = 8 << 10;
 /// The bytes of input that are kept while a line is executed.
 const MAX_PENDING: usize = 64 << 10;

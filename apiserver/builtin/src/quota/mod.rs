@@ -1,8 +1,9 @@
 //! ResourceQuota: the limits of a namespace, and what a write adds to their usage.
 //!
-//! The status of a quota is authoritative: the controller sets `hard` and `used` there and lowers `used` when objects are
-//! deleted, and what a write adds is reserved here. This is not a plugin of the chain: it has to see
-//! the object after all plugins, and the changed quotas are committed together with the object.
+//! The status of a quota is authoritative: the controller sets `hard` and `used` there and lowers
+//! `used` when objects are deleted, and what a write adds is reserved here. This is not a plugin of
+//! the chain: it has to see the object after all plugins, and the changed quotas are committed
+//! together with the object.
 //!
 //! `usage.rs` measures objects, `scopes.rs` decides which quotas match them. Start at [`reserve`].
 
@@ -40,8 +41,8 @@ impl QuotaReserver for ResourceQuota {
 /// Reserves what a write uses in the quotas of its namespace: see [`QuotaReserver::reserve`].
 ///
 /// # Errors
-/// [`Error::Forbidden`](coracle_apimachinery::Error::Forbidden) if a quota is exceeded, if its status is unknown, or if the object does not
-/// specify a resource that the quota limits.
+/// [`Error::Forbidden`](coracle_apimachinery::Error::Forbidden) if a quota is exceeded, if its
+/// status is unknown, or if the object does not specify a resource that the quota limits.
 fn reserve(attributes: &AdmissionAttributes<'_>, quotas: &[Value]) -> Result<Vec<Option<Value>>> {
     let Some(evaluator) = Evaluator::of(attributes) else { return Ok(Vec::new()) };
     let matches = |quota: &Value, object: &Value| {
@@ -67,7 +68,8 @@ fn measured<'a>(evaluator: &'a Evaluator, quota: &'a Value) -> impl Iterator<Ite
     hard.map(|(name, _)| name.as_str()).filter(|name| evaluator.measures(name))
 }
 
-/// Checks that the object specifies the resources that the quota limits, and that the quota has a status.
+/// Checks that the object specifies the resources that the quota limits, and that the quota has a
+/// status.
 fn require(attributes: &AdmissionAttributes<'_>, evaluator: &Evaluator, quota: &Value) -> Result<()> {
     let name = text(&quota["metadata"]["name"]);
     let measured: Vec<&str> = measured(evaluator, quota).collect();

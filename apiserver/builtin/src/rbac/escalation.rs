@@ -1,8 +1,9 @@
 //! Privilege escalation prevention of RBAC.
 //!
-//! A user who writes a role must hold all its rules, or the verb `escalate` on it; a user who writes a binding must hold all
-//! rules of the role, or the verb `bind` on it. kube-apiserver checks this in the storage of the RBAC kinds, after the
-//! mutating admission plugins and before validation; so here it is the last plugin of the chain's first pass.
+//! A user who writes a role must hold all its rules, or the verb `escalate` on it; a user who
+//! writes a binding must hold all rules of the role, or the verb `bind` on it. kube-apiserver
+//! checks this in the storage of the RBAC kinds, after the mutating admission plugins and before
+//! validation; so here it is the last plugin of the chain's first pass.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Index: roles and bindings by their subjects.
 //!
-//! The index holds parsed rules. A decision visits only the bindings with the user or one of the user's groups as a
-//! subject: cluster role bindings first, then the namespace's role bindings, each in name order.
+//! The index holds parsed rules. A decision visits only the bindings with the user or one of the
+//! user's groups as a subject: cluster role bindings first, then the namespace's role bindings,
+//! each in name order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -97,13 +98,15 @@ pub fn not_found(unresolved: &[RoleRef]) -> String {
     aggregate(&unresolved.iter().map(RoleRef::not_found).collect::<Vec<_>>())
 }
 
-/// Bytes of names of missing roles that are reported for one decision. A user may be bound to any number of them.
+/// Bytes of names of missing roles that are reported for one decision. A user may be bound to any
+/// number of them.
 pub(super) const UNRESOLVED: usize = 64 * 1024;
 
 /// The rules of one role, shared with readers that hold no lock.
 pub type PolicyRules = Arc<[PolicyRule]>;
 
-/// All roles and bindings. Those of cluster scope are stored under the namespace `""`. Clones share what neither changes.
+/// All roles and bindings. Those of cluster scope are stored under the namespace `""`. Clones share
+/// what neither changes.
 #[derive(Clone, Debug, Default)]
 pub struct RbacIndex {
     scopes: HashMap<String, Arc<Scope>>,
@@ -117,7 +120,8 @@ struct Scope {
     by_group: HashMap<String, BindingsBySubject>,
 }
 
-/// The names of the bindings with a user or group as a subject, each with the index of the first such subject.
+/// The names of the bindings with a user or group as a subject, each with the index of the first
+/// such subject.
 type BindingsBySubject = BTreeMap<String, usize>;
 
 #[derive(Debug)]

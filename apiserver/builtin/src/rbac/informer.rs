@@ -129,7 +129,8 @@ impl Source {
     /// Applies the changes since the last pull.
     ///
     /// # Errors
-    /// [`HistoryLost`] if not all changes since the last pull are known any more, or there was none.
+    /// [`HistoryLost`] if not all changes since the last pull are known any more, or there was
+    /// none.
     fn pull(&mut self, index: &RwLock<RbacIndex>) -> Result<(), HistoryLost> {
         let watcher = self.watcher.as_mut().ok_or(HistoryLost)?;
         loop {

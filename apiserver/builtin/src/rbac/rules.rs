@@ -109,8 +109,8 @@ impl PolicyRule {
     }
 }
 
-/// The values of one member of a rule, in order. A lookup takes logarithmic time at most, so that long lists of names
-/// do not slow down requests.
+/// The values of one member of a rule, in order. A lookup takes logarithmic time at most, so that
+/// long lists of names do not slow down requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Values {
     items: Vec<String>,

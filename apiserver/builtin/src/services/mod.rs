@@ -1,17 +1,21 @@
 //! Addresses of Services, for webhooks, conversions and APIServices.
 //!
-//! There is no network of pods: most pods are simulated and their addresses lead nowhere. So a service reference resolves to
+//! There is no network of pods: most pods are simulated and their addresses lead nowhere. So a
+//! service reference resolves to
 //!
-//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this process, where those of simulated pods
-//!    are the processes that the annotation `sim.coracle.dev/forward` names for their ports,
-//! 2. else the URL that was configured for the service: by `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation
-//!    `coracle.dev/service-url` of the Service.
+//! 1. the ready addresses of the service's EndpointSlices, if one of them can be reached from this
+//!    process, where those of simulated pods are the processes that the annotation
+//!    `sim.coracle.dev/forward` names for their ports,
+//! 2. else the URL that was configured for the service: by
+//!    `--webhook-service-url NAMESPACE/NAME=URL`, or by the annotation `coracle.dev/service-url` of
+//!    the Service.
 //!
-//! Addresses of simulated pods and nodes are left out (`simulated.rs`): a network may well answer there, with a
-//! server that is not theirs. Where a URL is configured, all endpoints that are pods are left out.
+//! Addresses of simulated pods and nodes are left out (`simulated.rs`): a network may well answer
+//! there, with a server that is not theirs. Where a URL is configured, all endpoints that are pods
+//! are left out.
 //!
-//! The path stays that of the reference; the server's certificate may be for the service (`NAME.NAMESPACE.svc`) or for the URL's
-//! host.
+//! The path stays that of the reference; the server's certificate may be for the service
+//! (`NAME.NAMESPACE.svc`) or for the URL's host.
 
 mod endpoints;
 mod simulated;
@@ -34,7 +38,8 @@ use simulated::SimulatedNetwork;
 /// The maximum number of resolved services that are kept.
 const MAX_RESOLVED: usize = 1024;
 
-/// Resolves services by their EndpointSlices and configured URLs, and remembers what it found until an object changes.
+/// Resolves services by their EndpointSlices and configured URLs, and remembers what it found until
+/// an object changes.
 #[derive(Default)]
 pub struct EndpointServiceResolver {
     /// By namespace and name.

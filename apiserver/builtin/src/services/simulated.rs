@@ -1,8 +1,9 @@
-//! Invented addresses: those of simulated nodes and of the pods on them. No process listens there, but on a machine that
-//! has a route or a proxy a stranger's may, so that they are never dialled.
+//! Invented addresses: those of simulated nodes and of the pods on them. No process listens there,
+//! but on a machine that has a route or a proxy a stranger's may, so that they are never dialled.
 //!
-//! A node is simulated if its kubelet reports the container runtime `coracle://`. A pod is simulated if its node is, unless it has
-//! the annotation `sim.coracle.dev/ignore: "true"`: then a client writes its status, with a real address.
+//! A node is simulated if its kubelet reports the container runtime `coracle://`. A pod is
+//! simulated if its node is, unless it has the annotation `sim.coracle.dev/ignore: "true"`: then a
+//! client writes its status, with a real address.
 
 use std::net::{IpAddr, SocketAddr};
 

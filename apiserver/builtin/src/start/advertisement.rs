@@ -1,9 +1,11 @@
 //! Advertisement: the objects in which clients in the cluster find this server.
 //!
-//! The `kubernetes` Service in the namespace `default` has no selector: its Endpoints and EndpointSlice are the server's own. The
-//! server's identity is a Lease in `kube-system`, which it renews.
+//! The `kubernetes` Service in the namespace `default` has no selector: its Endpoints and
+//! EndpointSlice are the server's own. The server's identity is a Lease in `kube-system`, which it
+//! renews.
 //!
-//! Source: `pkg/controlplane/reconcilers`, and `pkg/controlplane/apiserver/server.go` for the Lease.
+//! Source: `pkg/controlplane/reconcilers`, and `pkg/controlplane/apiserver/server.go` for the
+//! Lease.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! `extension-apiserver-authentication`: by what an extension API server authenticates the users of requests that the front proxy
-//! passes on to it, and clients with certificates.
+//! `extension-apiserver-authentication`: by what an extension API server authenticates the users of
+//! requests that the front proxy passes on to it, and clients with certificates.
 
 use coracle_apimachinery::Result;
 use coracle_apiserver::registry::Registry;

@@ -194,7 +194,8 @@ mod tests {
     fn building_all_objects_takes_milliseconds() {
         let start = std::time::Instant::now();
         let count = objects(&PARAMETERS).len();
-        // The budget is 5 ms in a release build; this bound holds without optimization on a busy machine.
+        // The budget is 5 ms in a release build; this bound holds without optimization on a busy
+        // machine.
         assert!(start.elapsed().as_millis() < 200, "{count} objects took {:?}", start.elapsed());
     }
 }

@@ -1,11 +1,11 @@
 //! Service account tokens: their claims, and whether the claims are still valid.
 //!
-//! A token is valid as long as its service account and the object it is bound to exist: once either is deleted, or
-//! replaced by another one of the same name, the token is rejected. A terminating object counts as deleted one minute
-//! after its deletionTimestamp.
+//! A token is valid as long as its service account and the object it is bound to exist: once either
+//! is deleted, or replaced by another one of the same name, the token is rejected. A terminating
+//! object counts as deleted one minute after its deletionTimestamp.
 //!
-//! Legacy tokens are stored in secrets: they have neither an expiration nor an audience, and are valid as long as
-//! their secret holds them.
+//! Legacy tokens are stored in secrets: they have neither an expiration nor an audience, and are
+//! valid as long as their secret holds them.
 //!
 //! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (legacy tokens).
 

@@ -31,7 +31,8 @@ pub fn request_token(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome
 /// Signs a token of a ServiceAccount, bound to an object if the request asks for that (KEP-1205).
 ///
 /// # Errors
-/// 404 for an account or object that is not there, 422 for a TokenRequest that is invalid, 409 for another uid.
+/// 404 for an account or object that is not there, 422 for a TokenRequest that is invalid, 409 for
+/// another uid.
 async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     let ActionRequest { registry, signing_key: key, target, subresource, body, options, caller, .. } =
         request;

@@ -113,7 +113,7 @@ fn refuse_more_than_all(list: &Field<'_>, noun: &str, errors: &mut Errors) {
 }
 
 /// Validates resources such as `pods`, `pods/status`, `*`, `*/*`, `pods/*` and `*/scale`: an entry
-/// may not repeat a part of another one.
+/// may not repeat what another one covers.
 fn validate_resources(resources: &Field<'_>, errors: &mut Errors) {
     refuse_none(resources, errors);
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,5 @@
-//! CustomResourceDefinition: everything but its schemas, which are validated where custom resources are served.
+//! CustomResourceDefinition: everything but its schemas, which are validated where custom resources
+//! are served.
 
 use std::collections::HashSet;
 

@@ -1,14 +1,14 @@
 //! The internal representation of a CustomResourceDefinition's spec.
 //!
-//! The internal type has fields above the versions for what all of them share - schema, subresources, columns,
-//! selectable fields - and v1 objects are converted to it, so errors are reported under `spec.validation` and the
-//! like. The webhook of a conversion loses one level.
+//! The internal type has fields above the versions for what all of them share - schema,
+//! subresources, columns, selectable fields - and v1 objects are converted to it, so errors are
+//! reported under `spec.validation` and the like. The webhook of a conversion loses one level.
 
 use coracle_apimachinery::strategy::defaulting::Object;
 use serde_json::{Value, json};
 
-/// The fields that move above the versions if they are the same in all of them: the name in a version, and the name
-/// above.
+/// The fields that move above the versions if they are the same in all of them: the name in a
+/// version, and the name above.
 const SHARED: [(&str, &str); 4] = [
     ("schema", "validation"),
     ("subresources", "subresources"),

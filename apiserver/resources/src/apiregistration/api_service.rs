@@ -1,4 +1,5 @@
-//! APIService: the server of a group and version. One without a Service is served locally, and always available.
+//! APIService: the server of a group and version. One without a Service is served locally, and
+//! always available.
 
 use coracle_apimachinery::field::{Errors, Field, quote};
 use coracle_apimachinery::strategy::defaulting::{fill, keep_metadata};

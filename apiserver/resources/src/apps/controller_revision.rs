@@ -1,4 +1,5 @@
-//! ControllerRevision: a former state, stored by a controller. Its data never changes, its revision may.
+//! ControllerRevision: a former state, stored by a controller. Its data never changes, its revision
+//! may.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;

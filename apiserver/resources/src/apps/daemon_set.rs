@@ -1,6 +1,7 @@
 //! DaemonSet.
 //!
-//! The template generation was a field once; apps/v1 has an annotation for it, which only the server writes.
+//! The template generation was a field once; apps/v1 has an annotation for it, which only the
+//! server writes.
 
 use std::num::IntErrorKind;
 
@@ -56,7 +57,8 @@ impl Strategy for DaemonSetStrategy {
         set_template_generation(object, template_generation(old) + i64::from(changed));
     }
 
-    /// Sets the template generation, which is part of the spec, for all endpoints.
+    /// Keeps the old template generation: it counts as part of the spec, which an update of the
+    /// status does not change.
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {
         set_template_generation(object, template_generation(old));
     }

@@ -1,4 +1,5 @@
-//! Rules of the kinds that run pods from a template: selectors, counts in a status, warnings about names.
+//! Rules of the kinds that run pods from a template: selectors, counts in a status, warnings about
+//! names.
 
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apimachinery::field::{Errors, Field};
@@ -9,8 +10,8 @@ use serde_json::Value;
 
 use crate::pod_spec;
 
-/// Validates a required selector that may not be empty. Returns whether it can select at all; `noun` is the kind as
-/// the message names it.
+/// Validates a required selector that may not be empty. Returns whether it can select at all;
+/// `noun` is the kind as the message names it.
 pub fn validate_selector(selector: &Field<'_>, noun: &str, errors: &mut Errors) -> bool {
     if !selector.exists() {
         errors.push(selector.required(""));

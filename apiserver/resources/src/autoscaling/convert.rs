@@ -19,8 +19,8 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-/// The maximum depth of an annotation's content, so that the object stays within the depth limit when it becomes part
-/// of the spec.
+/// The maximum depth of an annotation's content, so that the object stays within the depth limit
+/// when it becomes part of the spec.
 const MAX_ANNOTATION_DEPTH: usize = limits::MAX_DEPTH - 10;
 /// The annotations of the conversion; the last two belonged to removed versions.
 const ROUND_TRIP: [&str; 6] = [

@@ -1,5 +1,5 @@
-//! Strategies of the group autoscaling, one file a kind; [`convert`] converts between the two versions of a
-//! HorizontalPodAutoscaler.
+//! Strategies of the group autoscaling, one file a kind; [`convert`] converts between the two
+//! versions of a HorizontalPodAutoscaler.
 
 pub mod convert;
 pub mod horizontal_pod_autoscaler;

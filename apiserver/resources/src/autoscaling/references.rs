@@ -1,4 +1,5 @@
-//! References of a HorizontalPodAutoscaler to objects of any kind: its target, and those that a metric describes.
+//! References of a HorizontalPodAutoscaler to objects of any kind: its target, and those that a
+//! metric describes.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::validation::content;

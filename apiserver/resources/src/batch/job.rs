@@ -1,7 +1,8 @@
 //! Job.
 //!
-//! A Job selects its pods by its own uid, unless `manualSelector` is set. The template is immutable while the Job
-//! runs: while it is suspended without active pods, its scheduling directives and resources may change.
+//! A Job selects its pods by its own uid, unless `manualSelector` is set. The template is immutable
+//! while the Job runs: while it is suspended without active pods, its scheduling directives and
+//! resources may change.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::selector::FieldSource::AtOr;
@@ -110,7 +111,8 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// Labels the pods with the Job's name and uid, and selects them by the uid, which the caller has set.
+/// Labels the pods with the Job's name and uid, and selects them by the uid, which the caller has
+/// set.
 fn generate_selector(object: &mut Value) {
     let own = |name: &str| object["metadata"][name].as_str().unwrap_or("").to_owned();
     let (name, uid) = (own("name"), own("uid"));

@@ -1,6 +1,7 @@
 //! The spec of a Job, in a Job and in a CronJob's template.
 //!
-//! Start at [`validate`]; the rules of Jobs alone (selector, immutable fields) are in [`super::job`].
+//! Start at [`validate`]; the rules of Jobs alone (selector, immutable fields) are in
+//! [`super::job`].
 
 use std::collections::HashSet;
 
@@ -13,8 +14,8 @@ use super::indexes;
 use crate::apps::workload;
 use crate::pod_spec;
 
-/// The limits of an indexed Job, and those of one with more completions than [`MANY_COMPLETIONS`] and a backoff limit
-/// per index.
+/// The limits of an indexed Job, and those of one with more completions than [`MANY_COMPLETIONS`]
+/// and a backoff limit per index.
 const MAX_PARALLELISM: i64 = 100_000;
 const MAX_FAILED_INDEXES: i64 = 100_000;
 const MANY_COMPLETIONS: i64 = 100_000;

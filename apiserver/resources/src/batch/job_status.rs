@@ -1,7 +1,8 @@
-//! The status of a Job. External controllers write it too (`managedBy`), so it has rules of its own: counters that
-//! only grow, terminal conditions that stay, and consistent figures.
+//! The status of a Job. External controllers write it too (`managedBy`), so it has rules of its
+//! own: counters that only grow, terminal conditions that stay, and consistent figures.
 //!
-//! A rule applies only to updates that change the fields it concerns, so that older statuses stay writable.
+//! A rule applies only to updates that change the fields it concerns, so that older statuses stay
+//! writable.
 
 use std::collections::HashSet;
 

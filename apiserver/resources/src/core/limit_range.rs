@@ -119,7 +119,8 @@ fn validate_against_each_other(limit: &Field<'_>, errors: &mut Errors) {
             let amount = at(list);
             (amount.exists() && may_have(kind, list)).then(|| resource_list::amount(&amount))
         };
-        // Lower list, higher list, the reported list, which of both values is shown, and the words of the message.
+        // Lower list, higher list, the reported list, which of both values is shown, and the words
+        // of the message.
         for (less, more, list, shows_less, less_is, more_is) in [
             ("min", "max", "min", true, "min", "max"),
             ("min", "defaultRequest", "defaultRequest", false, "min", "default request"),

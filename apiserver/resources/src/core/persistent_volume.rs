@@ -167,7 +167,8 @@ fn validate_volume(volume: &Field<'_>, lenient: bool, errors: &mut Errors) {
     validate_attributes_class(&spec, errors);
 }
 
-/// Validates a volume inside a VolumeAttachment: one of a migrated plugin, without a lifecycle of its own.
+/// Validates a volume inside a VolumeAttachment: one of a migrated plugin, without a lifecycle of
+/// its own.
 pub fn validate_inline_spec(spec: &Field<'_>, errors: &mut Errors) {
     let forbid = |set: bool, member: &str, errors: &mut Errors| {
         errors.push_if(set, || {

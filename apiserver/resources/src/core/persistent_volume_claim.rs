@@ -1,4 +1,5 @@
-//! PersistentVolumeClaim. The rules of its spec are in `claim_spec`: claims also stand inside other objects.
+//! PersistentVolumeClaim. The rules of its spec are in `claim_spec`: claims also stand inside other
+//! objects.
 
 use coracle_apimachinery::annotations::BETA_STORAGE_CLASS;
 use coracle_apimachinery::field::{Errors, Field};
@@ -63,8 +64,8 @@ pub fn default_claim(claim: &mut Value) {
     }
 }
 
-/// Drops the fields of disabled features (sources in other namespaces), and aligns `dataSource` with `dataSourceRef`.
-/// A claim that had a source keeps it.
+/// Drops the fields of disabled features (sources in other namespaces), and aligns `dataSource`
+/// with `dataSourceRef`. A claim that had a source keeps it.
 fn prepare_claim_spec(spec: &mut Value, old: Option<&Value>) {
     let had = |member: &str| old.is_some_and(|old| old.get(member).is_some());
     let namespace = |spec: &Value| spec.pointer("/dataSourceRef/namespace").is_some_and(|ns| ns != "");

@@ -7,7 +7,8 @@ use coracle_apimachinery::names::GroupResource;
 
 const LABEL: &str = "resource.kubernetes.io/admin-access";
 
-/// Validates that the namespace of a claim or template may have the access that its requests ask for.
+/// Validates that the namespace of a claim or template may have the access that its requests ask
+/// for.
 ///
 /// # Errors
 /// The errors of the cluster.

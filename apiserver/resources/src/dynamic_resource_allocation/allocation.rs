@@ -1,4 +1,5 @@
-//! The status of a claim: which devices are allocated to it, what their drivers report, and which objects it is reserved for.
+//! The status of a claim: which devices are allocated to it, what their drivers report, and which
+//! objects it is reserved for.
 
 use std::collections::HashSet;
 
@@ -176,7 +177,8 @@ fn validate_result(result: &Field<'_>, requests: &Field<'_>, errors: &mut Errors
     }
 }
 
-/// Validates the conditions under which a claim is bound to a device, and those under which that failed.
+/// Validates the conditions under which a claim is bound to a device, and those under which that
+/// failed.
 pub fn validate_binding_conditions(owner: &Field<'_>, errors: &mut Errors) {
     let (binding, failure) = (owner.get("bindingConditions"), owner.get("bindingFailureConditions"));
     for list in [&binding, &failure] {

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use coracle_apimachinery::field::{Errors, Field};
 
-/// The maximum number of requests, constraints, configurations, selectors and allocated devices, each.
+/// The maximum number of requests, constraints, configurations, selectors and allocated devices,
+/// each.
 pub const MAX_ENTRIES: usize = 32;
 
 /// Validates each entry of a list with at most `most` entries.

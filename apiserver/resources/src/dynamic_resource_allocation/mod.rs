@@ -1,6 +1,6 @@
-//! Strategies of the group resource.k8s.io (dynamic resource allocation), one file a kind. The device requests of
-//! claims, templates and classes are in [`devices`], their CEL selectors in [`selectors`], the status of claims in
-//! [`allocation`].
+//! Strategies of the group resource.k8s.io (dynamic resource allocation), one file a kind. The
+//! device requests of claims, templates and classes are in [`devices`], their CEL selectors in
+//! [`selectors`], the status of claims in [`allocation`].
 
 mod admin_access;
 mod allocation;

@@ -98,8 +98,8 @@ fn uuid_error(text: &str) -> Option<String> {
     (!valid).then(|| FORMAT.to_owned())
 }
 
-/// Validates the entries of a map: each key, reported at the map, and each value, whose path has the key shortened to
-/// `shown` bytes.
+/// Validates the entries of a map: each key, reported at the map, and each value, whose path has
+/// the key shortened to `shown` bytes.
 pub fn validate_map(
     map: &Field<'_>,
     shown: usize,
@@ -117,7 +117,7 @@ fn entry_path(map: &Field<'_>, key: &str, shown: usize) -> Path {
     map.path().key(&shortened(key, shown))
 }
 
-/// Shortens a text that is longer than `most` bytes by its middle.
+/// Shortens a text to `most` bytes, if it is longer, by replacing its middle with `...`.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     const ELLIPSIS: &str = "...";
     if text.len() <= most {

@@ -1,4 +1,5 @@
-//! PriorityLevelConfiguration: how many requests of a level may execute at once, and what happens to the others.
+//! PriorityLevelConfiguration: how many requests of a level may execute at once, and what happens
+//! to the others.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::defaulting::{fill, keep_metadata};

@@ -14,11 +14,13 @@ use super::usage::{
     API_VERSION, GROUP, Measured, RESOURCES, RUNTIME, WINDOW, measured_pods, metadata, printed, usage,
 };
 
-/// The usage of a simulated node besides that of its pods, in thousandths: of its kubelet and its system.
+/// The usage of a simulated node besides that of its pods, in thousandths: of its kubelet and its
+/// system.
 const OWN_CPU: i64 = 50;
 const OWN_MEMORY: i64 = (256 << 20) * 1000;
 
-/// The usage of nodes: that of their pods, and where these need no annotations, that of a node's own.
+/// The usage of nodes: that of their pods, and where these need no annotations, that of a node's
+/// own.
 pub struct SimulatedNodeMetrics(pub Measured);
 
 impl Computed for SimulatedNodeMetrics {

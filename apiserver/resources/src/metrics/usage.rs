@@ -1,4 +1,5 @@
-//! The usage of pods, by their annotations, and what the measurements of pods and of nodes have in common.
+//! The usage of pods, by their annotations, and what the measurements of pods and of nodes have in
+//! common.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +23,12 @@ pub const RESOURCES: [(&str, &str); 2] =
 /// pod is measured soon.
 pub const WINDOW: &str = "1s";
 
-/// The beginning of the container IDs, and of the runtime versions of nodes, that simulated kubelets report.
+/// The beginning of the container IDs, and of the runtime versions of nodes, that simulated
+/// kubelets report.
 pub const RUNTIME: &str = "coracle://";
 
-/// The least usage of a container whose usage follows from its requests, and that of one without a request: of the CPU in thousandths of
-/// a core, of memory in bytes.
+/// The least usage of a container whose usage follows from its requests, and that of one without a
+/// request: of the CPU in thousandths of a core, of memory in bytes.
 const MIN_CPU: i64 = 1;
 const MIN_MEMORY: i64 = 1 << 20;
 const DEFAULT_MEMORY: i64 = 8 << 20;

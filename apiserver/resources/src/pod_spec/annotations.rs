@@ -1,4 +1,5 @@
-//! Annotations of pods: mirror pods, deletion cost, and the profiles and tolerations that preceded fields.
+//! Annotations of pods: mirror pods, deletion cost, and the profiles and tolerations that preceded
+//! fields.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! Defaults of a pod's spec.
 //!
-//! [`default_pod_spec`] sets the defaults of pods and templates; [`default_pod`] adds those of Pods alone, so that a
-//! template stays as its author wrote it.
+//! [`default_pod_spec`] sets the defaults of pods and templates; [`default_pod`] adds those of Pods
+//! alone, so that a template stays as its author wrote it.
 //!
 //! Source: the field descriptions of core/v1, "Defaults to ...".
 
@@ -14,7 +14,8 @@ use crate::claim_spec::default_claim_spec;
 
 type Object = Map<String, Value>;
 
-/// Annotations that contained init containers before there was a field; they are removed everywhere.
+/// Annotations that contained init containers before there was a field; they are removed
+/// everywhere.
 const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
     "pod.beta.kubernetes.io/init-containers",
     "pod.alpha.kubernetes.io/init-containers",

@@ -13,9 +13,9 @@ pub fn prepare_pod_template(template: &mut Value, old: Option<&Value>, features:
     }
 }
 
-/// Drops the fields of disabled features from a pod's spec, unless the old spec has them already: trust bundles and
-/// pod certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop signals (ContainerStopSignals) and
-/// scheduling groups (GenericWorkload).
+/// Drops the fields of disabled features from a pod's spec, unless the old spec has them already:
+/// trust bundles and pod certificates (ClusterTrustBundleProjection, PodCertificateRequest), stop
+/// signals (ContainerStopSignals) and scheduling groups (GenericWorkload).
 pub fn drop_disabled(spec: &mut Value, old: Option<&Value>, features: &FeatureGates) {
     let old = Field::at(old, Path::root());
     let Some(spec) = spec.as_object_mut() else { return };

@@ -1,6 +1,7 @@
 //! Projected volumes: several sources in one directory.
 //!
-//! Trust bundles and pod certificates are behind disabled feature gates, and dropped before validation.
+//! Trust bundles and pod certificates are behind disabled feature gates, and dropped before
+//! validation.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Security contexts: users and groups, seccomp and AppArmor profiles, sysctls, host namespaces, and the fields of one
-//! operating system only.
+//! Security contexts: users and groups, seccomp and AppArmor profiles, sysctls, host namespaces,
+//! and the fields of one operating system only.
 
 use std::collections::BTreeSet;
 
@@ -329,7 +329,7 @@ pub fn validate_host_users(spec: &Field<'_>, options: &PodValidationOptions, err
     }
 }
 
-/// Validates the operating system of a pod, and rejects the fields that pods of another one cannot
+/// Validates the operating system of a pod, and rejects the fields that pods of that system cannot
 /// set.
 pub fn validate_os(spec: &Field<'_>, errors: &mut Errors) {
     const NAMES: [&str; 2] = ["linux", "windows"];

@@ -155,7 +155,8 @@ fn validate_source(kind: &str, source: &Field<'_>, options: &PodValidationOption
     }
 }
 
-/// Validates the name of the claim of an ephemeral volume, which is that of the pod and the volume.
+/// Validates the name of the claim of an ephemeral volume, which consists of the names of the pod
+/// and the volume.
 fn validate_claim_name(volume: &Field<'_>, pod: &str, errors: &mut Errors) {
     if pod.is_empty() || volume.is_empty() {
         return;

@@ -270,8 +270,8 @@ fn seccomp_warnings(owner: &Field<'_>, warnings: &mut Vec<String>) {
 
 /// Warns about AppArmor annotations, which still work but are deprecated.
 ///
-/// In a Pod they have been copied to the field already (`copied`): only where the field has the same value can the
-/// annotation have been its source.
+/// In a Pod they have been copied to the field already (`copied`): only where the field has the
+/// same value can the annotation have been its source.
 fn app_armor_warnings(owner: &Field<'_>, copied: bool, warnings: &mut Vec<String>) {
     let (spec, all) = (owner.get("spec"), owner.walk("metadata.annotations"));
     if copied && spec.walk("os.name").str() == "windows" {

@@ -1,7 +1,9 @@
-//! The columns of the built-in kinds, one constant each, with the rules that compute their cells; `built_in.rs` gives
-//! them to the kinds. Kinds without columns are shown by name and creation time.
+//! The columns of the built-in kinds, one constant each, with the rules that compute their cells;
+//! `built_in.rs` gives them to the kinds. Kinds without columns are shown by name and creation
+//! time.
 //!
-//! Cells are computed from the stored version; a HorizontalPodAutoscaler is shown as autoscaling/v2, an Event as v1.
+//! Cells are computed from the stored version; a HorizontalPodAutoscaler is shown as
+//! autoscaling/v2, an Event as v1.
 
 pub mod admissionregistration;
 pub mod apps;

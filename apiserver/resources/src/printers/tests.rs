@@ -1,5 +1,6 @@
-//! `real.jsonl` contains recorded responses of a real v1.36 server: the columns of every kind (name, type, format,
-//! priority, length of the description), and objects with their cells (without the fields that no cell depends on).
+//! `real.jsonl` contains recorded responses of a real v1.36 server: the columns of every kind
+//! (name, type, format, priority, length of the description), and objects with their cells (without
+//! the fields that no cell depends on).
 
 use coracle_apimachinery::render::table::{IncludeObject, Item, Printer, TableOptions, table, table_of_one};
 use coracle_apimachinery::render::*;

@@ -1,4 +1,5 @@
-//! RoleBinding, and the rules that it shares with ClusterRoleBinding: the role reference and the subjects.
+//! RoleBinding, and the rules that it shares with ClusterRoleBinding: the role reference and the
+//! subjects.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;

@@ -1,4 +1,5 @@
-//! PriorityClass. Its value is immutable; names that begin with `system-` are reserved for the two system classes.
+//! PriorityClass. Its value is immutable; names that begin with `system-` are reserved for the two
+//! system classes.
 
 use coracle_apimachinery::field::{Errors, Field};
 use coracle_apimachinery::strategy::Strategy;

@@ -1,4 +1,5 @@
-//! StorageClass, and the rules that it shares with VolumeAttributesClass: the driver's name and its parameters.
+//! StorageClass, and the rules that it shares with VolumeAttributesClass: the driver's name and its
+//! parameters.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -18,7 +18,8 @@ use crate::{Error, Result};
 pub enum MatchPolicy {
     /// Rules match requests that name exactly their groups and versions.
     Exact,
-    /// Rules also match a request for the same objects in another group or version, which are converted then.
+    /// Rules also match a request for the same objects in another group or version, which are
+    /// converted then.
     #[default]
     Equivalent,
 }
@@ -89,7 +90,8 @@ impl MatchCriteria {
         resources: &ResourceTable,
         cluster: &dyn Cluster,
     ) -> Result<Option<Invocation>> {
-        // Rules are compared first: that costs least. An error of the selectors counts only for what the rules match.
+        // Rules are compared first: that costs least. An error of the selectors counts only for
+        // what the rules match.
         let Some(info) = self.matching_resource(attributes, resources) else { return Ok(None) };
         if !self.matches_objects(attributes) || !self.matches_namespace(attributes, cluster)? {
             return Ok(None);

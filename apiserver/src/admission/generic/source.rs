@@ -1,7 +1,8 @@
 //! The configurations of one resource, parsed.
 //!
-//! Nobody is notified when one changes: whoever is about to use them compares the revision of their last change, which is all
-//! that a request costs where nothing was written since. So a configuration takes effect with the write that stores it.
+//! Nobody is notified when one changes: whoever is about to use them compares the revision of their
+//! last change, which is all that a request costs where nothing was written since. So a
+//! configuration takes effect with the write that stores it.
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ impl<T> Source<T> {
     /// [`Error::Internal`](crate::Error::Internal) if an object cannot be decoded, because it is
     /// unknown what that object forbids.
     pub fn load(&self, cluster: &dyn Cluster) -> Result<Arc<[T]>> {
-        // The revision is read before the objects: if they change in between, the next request reads them again.
+        // The revision is read before the objects: if they change in between, the next request
+        // reads them again.
         let revision = cluster.last_change(&self.resource);
         if let Some(revision) = revision
             && let Some(cached) = &*self.cached.load()

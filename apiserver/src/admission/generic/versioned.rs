@@ -1,8 +1,8 @@
 //! The objects of a request in the version in which a configuration sees them.
 //!
-//! The pipeline works in one version of an object, which need not be that of the request, let alone that which a rule matched.
-//! Conversion may ask a webhook, so it takes time and may fail. The object of a subresource of another kind, such as a Scale, has
-//! one version only.
+//! The pipeline works in one version of an object, which need not be that of the request, let alone
+//! that which a rule matched. Conversion may ask a webhook, so it takes time and may fail. The
+//! object of a subresource of another kind, such as a Scale, has one version only.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Expressions that are compiled when they are first evaluated: compiling those of a large policy takes long.
+//! Expressions that are compiled when they are first evaluated: compiling those of a large policy
+//! takes long.
 
 use std::sync::OnceLock;
 

@@ -1,6 +1,7 @@
 //! MutatingAdmissionPolicy: expressions that make patches, which are applied one after the other.
 //!
-//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating`, `dispatcher.go`, and `.../mutating/patch`.
+//! Source: `k8s.io/apiserver/pkg/admission/plugin/policy/mutating`, `dispatcher.go`, and
+//! `.../mutating/patch`.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::time::Instant;
@@ -295,7 +296,8 @@ fn configuration(value: &CelValue<'_>, current: &Value, meter: &Meter) -> Result
     Ok(configuration)
 }
 
-/// Merges an apply configuration into an object, if it has the types of its kind and replaces nothing as a whole.
+/// Merges an apply configuration into an object, if it has the types of its kind and replaces
+/// nothing as a whole.
 fn apply(current: &Value, configuration: &Value, type_ref: &TypeRef) -> Result<Value, String> {
     typed::check(configuration, type_ref, Duplicates::Refused)
         .map_err(|error| format!("failed to convert patch object to typed object: {error}"))?;

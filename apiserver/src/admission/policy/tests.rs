@@ -298,7 +298,8 @@ fn long_chains_of_variables_do_not_overflow_the_stack() {
     let variables: Vec<Value> = (0..4000).map(variable).collect();
     let read = |level: usize| json!({"expression": format!("variables.v{level} == variables.v{level}")});
     let spec = |validations: Vec<Value>| json!({"variables": variables, "validations": validations});
-    // A chain of some length is fine; one that is read at once is nested too deep, one that is read in parts gives a value that is.
+    // A chain of some length is fine; one that is read at once is nested too deep, one that is read
+    // in parts gives a value that is.
     assert_eq!(validated(spec(vec![read(30)]), &["Deny"], config_map(json!({}))), None);
     for validations in [vec![read(3999)], (0..4000).step_by(30).map(read).collect()] {
         let (_, message) = validated(spec(validations), &["Deny"], config_map(json!({}))).expect("a denial");

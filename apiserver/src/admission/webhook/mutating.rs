@@ -23,7 +23,8 @@ use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result, codec};
 
 const NAME: &str = "MutatingAdmissionWebhook";
-/// The values in the patch of a webhook: as many as in all operations of the longest patch that replaces a whole object.
+/// The values in the patch of a webhook: as many as in all operations of the longest patch that
+/// replaces a whole object.
 const MAX_PATCH_VALUES: usize = 200_000;
 
 /// The plugin MutatingAdmissionWebhook.

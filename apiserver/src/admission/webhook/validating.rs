@@ -1,4 +1,5 @@
-//! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be accepted.
+//! ValidatingAdmissionWebhook: asks all webhooks at once whether the final object is to be
+//! accepted.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
 use std::sync::Arc;

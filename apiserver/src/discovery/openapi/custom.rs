@@ -1,4 +1,5 @@
-//! The component schemas of custom kinds: that of the CustomResourceDefinition, with the members of every object.
+//! The component schemas of custom kinds: that of the CustomResourceDefinition, with the members of
+//! every object.
 
 use std::sync::Arc;
 

@@ -181,8 +181,7 @@ impl OpenApi {
         }
     }
 
-    /// Returns whether the response to a path is already generated, because generating it takes
-    /// long.
+    /// Returns whether the response to a path is already generated. Generating it takes long.
     pub(super) fn is_generated(&self, path: &str, headers: &HeaderMap) -> bool {
         let is_json = |offers: &[(&str, &'static str)]| {
             accepted(headers, offers).is_none_or(|media_type| media_type == JSON)

@@ -1,7 +1,8 @@
-//! OpenAPI documents as protobuf: gnostic's messages, converted from the JSON document by two tables of field numbers.
+//! OpenAPI documents as protobuf: gnostic's messages, converted from the JSON document by two
+//! tables of field numbers.
 //!
-//! The tables have the members of our documents; the tests find members that they lack. Arbitrary values (extensions,
-//! enums, defaults of version 2) are YAML text; ours is JSON, which is YAML.
+//! The tables have the members of our documents; the tests find members that they lack. Arbitrary
+//! values (extensions, enums, defaults of version 2) are YAML text; ours is JSON, which is YAML.
 //!
 //! Source: gnostic-models, `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`.
 

@@ -1,6 +1,7 @@
 //! The component schemas of a document, made from the schema table.
 //!
-//! Start at [`Schemas::of`]: it takes the types in a document's operations and follows their references.
+//! Start at [`Schemas::of`]: it takes the types in a document's operations and follows their
+//! references.
 
 use serde_json::{Map, Value, json};
 
@@ -32,7 +33,8 @@ pub(super) fn component(group: &str, version: &str, kind: &str) -> String {
 pub(super) struct Schemas<'a> {
     table: &'static Schema,
     texts: &'a Descriptions,
-    /// The group and version of the document: kinds that belong to all versions are listed for this one only.
+    /// The group and version of the document: kinds that belong to all versions are listed for this
+    /// one only.
     home: Option<(&'a str, &'a str)>,
     found: Map<String, Value>,
 }

@@ -69,7 +69,8 @@ impl<'a> Swagger<'a> {
         }
     }
 
-    /// Adds a document of another server, whose definitions get another name where this one has others of their name.
+    /// Adds a document of another server, whose definitions get another name where this one has
+    /// others of their name.
     ///
     /// Source: kube-openapi's `MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters`.
     pub(super) fn add_remote(&mut self, part: &'a SwaggerPart) {
@@ -257,7 +258,8 @@ fn free_form(mut definition: Value) -> Value {
 
 const PRESERVES: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// Leaves out of what is required the members that may be null, and those that only version 3 requires.
+/// Leaves out of what is required the members that may be null, and those that only version 3
+/// requires.
 fn drop_required(members: &mut Map<String, Value>) {
     let is_nullable = |schema: Option<&Value>| schema.is_some_and(|schema| schema["nullable"] == true);
     if is_nullable(members.get("additionalProperties")) {
@@ -276,7 +278,8 @@ fn drop_required(members: &mut Map<String, Value>) {
     }
 }
 
-/// Converts a schema: what version 2 cannot express is dropped, with the type if that would be wrong alone.
+/// Converts a schema: what version 2 cannot express is dropped, with the type if that would be
+/// wrong alone.
 fn schema(value: &mut Value) {
     let Some(members) = value.as_object_mut() else { return };
     if let Some(Value::String(target)) = members.get_mut("$ref") {

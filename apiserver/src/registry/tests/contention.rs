@@ -15,7 +15,8 @@ where
     join_all(tasks).await.into_iter().map(|done| done.expect("no panic")).collect()
 }
 
-/// Writes to one object that are overtaken take turns, so that each is made a few times and not once for every other one.
+/// Writes to one object that are overtaken take turns, so that each is made a few times and not
+/// once for every other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writes_to_one_object_are_no_work_of_their_square() {
     const MAX_AT_ONCE: usize = 128;

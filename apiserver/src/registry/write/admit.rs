@@ -12,8 +12,8 @@ use crate::registry::{Caller, Registry, Target};
 use crate::request::options::WriteOptions;
 use crate::resource_info::{ResourceInfo, Subresource};
 
-/// An object of another kind that stands for one that is written through a subresource, as a Scale does for a Deployment.
-/// Admission sees that one.
+/// An object of another kind that stands for one that is written through a subresource, as a Scale
+/// does for a Deployment. Admission sees that one.
 pub(in crate::registry) struct Projection<'a> {
     pub subresource: &'a Subresource,
     /// The object of the subresource's kind.

@@ -60,7 +60,8 @@ impl Registry {
     /// Creates an object.
     ///
     /// # Errors
-    /// 400 and 422 for a body that is malformed or invalid, 409 for a name that is taken, and those of admission.
+    /// 400 and 422 for a body that is malformed or invalid, 409 for a name that is taken, and those
+    /// of admission.
     pub async fn create(
         &self,
         target: &Target,
@@ -81,8 +82,8 @@ impl Registry {
         self.create_object(writing, &decode, CreatedBy::Post).await
     }
 
-    /// Creates from an object in the form of its version. A try uses the object up, and copies of a large one are not kept
-    /// for the rare second try: `make` makes it again.
+    /// Creates from an object in the form of its version. A try uses the object up, and copies of a
+    /// large one are not kept for the rare second try: `make` makes it again.
     pub(super) async fn create_object(
         &self,
         writing: Writing<'_>,
@@ -113,7 +114,8 @@ impl Registry {
         Err(Error::Internal("what was allocated was taken by others".to_owned()))
     }
 
-    /// Tries once to create an object, in the internal version. The inner error may not recur.
+    /// Tries once to create an object, in the internal version. After the inner error, another
+    /// attempt may succeed.
     async fn try_create(
         &self,
         writing: &Writing<'_>,
@@ -265,7 +267,8 @@ impl Registry {
     }
 }
 
-/// Rejects a resourceVersion on create. One that is not a number is ignored, as etcd3's `store.Create` does.
+/// Rejects a resourceVersion on create. One that is not a number is ignored, as etcd3's
+/// `store.Create` does.
 fn reject_resource_version(object: &Value) -> Result<()> {
     match resource_version_of(object) {
         Ok(0) | Err(_) => Ok(()),

@@ -1,8 +1,10 @@
 //! Create, update and patch: one pipeline, and what happens when another write came first.
 //!
-//! An object passes: decode and defaults (in the version of the request), conversion to the internal version, admission, what
-//! the kind clears or restores, validation, validating admission, conversion to the stored version, commit. A change is made against the newest version and committed against exactly that
-//! version; if another write came in between, it is made again, unless the client named the version it meant.
+//! An object passes: decode and defaults (in the version of the request), conversion to the
+//! internal version, admission, what the kind clears or restores, validation, validating admission,
+//! conversion to the stored version, commit. A change is made against the newest version and
+//! committed against exactly that version; if another write came in between, it is made again,
+//! unless the client named the version it meant.
 //!
 //! | file | owns |
 //! | --- | --- |
@@ -65,8 +67,8 @@ pub(super) struct Writing<'a> {
     pub is_collection: bool,
     /// As what admission sees the object, if that is another kind.
     pub projection: Option<&'a Projection<'a>>,
-    /// The field manager of the fields that the write changes: "" for one derived from the User-Agent; None if there is none,
-    /// or if the edit tracks the fields itself.
+    /// The field manager of the fields that the write changes: "" for one derived from the
+    /// User-Agent; None if there is none, or if the edit tracks the fields itself.
     pub field_manager: Option<&'a str>,
 }
 
@@ -112,7 +114,8 @@ impl Registry {
         Err(Error::invalid(&kind, object.name(), errors))
     }
 
-    /// Returns the payload of a dry run: the object as it would be stored, without a new resource version.
+    /// Returns the payload of a dry run: the object as it would be stored, without a new resource
+    /// version.
     ///
     /// # Errors
     /// The errors of the conversion to the version in which the object would be stored.
@@ -179,8 +182,8 @@ pub(super) fn check_defaults(fitted: bool, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Removes from an object of a built-in kind the lists that are empty. That there are any matters to who manages the fields;
-/// everything else takes an empty list for none, as storing it makes it.
+/// Removes from an object of a built-in kind the lists that are empty. That there are any matters
+/// to who manages the fields; everything else takes an empty list for none, as storing it makes it.
 fn drop_empty_lists(info: &ResourceInfo, object: &mut Value) {
     if let Some(id) = info.type_ref.built_in() {
         zero::drop_empty_lists(object, info.storage.type_ref.built_in().unwrap_or(id));

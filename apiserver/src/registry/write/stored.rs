@@ -61,7 +61,7 @@ impl Registry {
 const MAX_MESSAGE_BYTES: usize = 2 << 20;
 
 /// Converts an error of the store. The limits are etcd's, and reported as kube-apiserver passes
-/// them on. Disk failures are logged for the operator.
+/// them on. Other failures, except a full disk, are logged for the operator.
 pub(in crate::registry) fn store_failed(error: StoreError) -> Error {
     match error {
         StoreError::TooLarge { bytes, .. } if bytes > MAX_MESSAGE_BYTES => Error::Unclassified(format!(

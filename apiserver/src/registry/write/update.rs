@@ -1,4 +1,5 @@
-//! Update and patch: an object is changed from its newest version, and again if another write came first.
+//! Update and patch: an object is changed from its newest version, and again if another write came
+//! first.
 
 use std::sync::Arc;
 

@@ -9,7 +9,8 @@ use super::RequestFilter;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
 use crate::serve::{Body, respond};
 
-/// Adds the headers of flow control and the warnings to a response, whether the request succeeded or was refused.
+/// Adds the headers of flow control and the warnings to a response, whether the request succeeded
+/// or was refused.
 #[derive(Clone, Copy)]
 pub struct Annotate;
 

@@ -1,9 +1,10 @@
 //! Audit: the events of a request at its stages.
 //!
-//! [`LogReceipt`] begins the event as soon as it is known who makes the request, [`LogResponse`] ends it, whoever responds. Where
-//! nothing is audited, both only pass on the request.
+//! [`LogReceipt`] begins the event as soon as it is known who makes the request, [`LogResponse`]
+//! ends it, whoever responds. Where nothing is audited, both only pass on the request.
 //!
-//! Source: `WithAudit` and `WithFailedAuthenticationAudit` of `k8s.io/apiserver/pkg/endpoints/filters`.
+//! Source: `WithAudit` and `WithFailedAuthenticationAudit` of
+//! `k8s.io/apiserver/pkg/endpoints/filters`.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -25,7 +26,8 @@ use crate::request::{RequestInfo, Verb};
 use crate::serve::Body;
 use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest, RequestContext, RequestRefusal};
 
-/// So much of a response that is made chunk by chunk is recorded at most; of a longer one nothing is.
+/// So much of a response that is made chunk by chunk is recorded at most; of a longer one nothing
+/// is.
 const MAX_COLLECTED: usize = 10 << 20;
 
 /// Logs that requests are received, if the policy audits them.

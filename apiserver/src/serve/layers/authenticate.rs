@@ -7,8 +7,8 @@ use crate::access::tls::Peer;
 use crate::serve::connections::Connection;
 use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest, RequestRefusal};
 
-/// Authenticates requests. The first authenticated request on a connection counts the connection for its user; a user who has
-/// too many gets 429.
+/// Authenticates requests. The first authenticated request on a connection counts the connection
+/// for its user; a user who has too many gets 429.
 #[derive(Clone, Copy)]
 pub struct Authenticate<'a> {
     pub authenticator: &'a Authenticator,

@@ -7,8 +7,8 @@ use crate::access::authorize::{self, Authorizer};
 use crate::access::impersonate::Impersonator;
 use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestContext, RequestRefusal};
 
-/// Authorizes requests. An impersonated user, if the request has one and its user may impersonate it, takes the place of the
-/// user.
+/// Authorizes requests. An impersonated user, if the request has one and its user may impersonate
+/// it, takes the place of the user.
 #[derive(Clone, Copy)]
 pub struct Authorize<'a> {
     pub authorizer: &'a Authorizer,

@@ -4,7 +4,8 @@ use super::RequestFilter;
 use crate::flow_control::FlowController;
 use crate::serve::exchange::{AuthenticatedRequest, ClassifiedRequest, RequestRefusal};
 
-/// Finds the FlowSchema and the priority level of a request. Its response shows them, even where it is refused.
+/// Finds the FlowSchema and the priority level of a request. Its response shows them, even where it
+/// is refused.
 #[derive(Clone, Copy)]
 pub struct Classify<'a> {
     pub flow_controller: &'a FlowController,

@@ -10,8 +10,9 @@ use super::RequestFilter;
 use crate::serve::Body;
 use crate::serve::connections::{Active, Connection};
 
-/// Marks the connection of a request as active while the request and its response last. On a connection, what is costly to
-/// render is rendered in the background; a client in this process does it itself.
+/// Marks the connection of a request as active while the request and its response last. On a
+/// connection, what is costly to render is rendered in the background; a client in this process
+/// does it itself.
 #[derive(Clone, Copy)]
 pub struct KeepConnection<'a> {
     /// None in process.

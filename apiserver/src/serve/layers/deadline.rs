@@ -4,8 +4,9 @@ use super::RequestFilter;
 use crate::serve::deadline::Deadline;
 use crate::serve::exchange::{AuthorizedRequest, RequestRefusal, TimedRequest};
 
-/// Gives a request its deadline, by which the services inside read its body, wait for a seat, and execute it. For a watch,
-/// whose `timeout` means something else, it is that by which the watch must begin.
+/// Gives a request its deadline, by which the services inside read its body, wait for a seat, and
+/// execute it. For a watch, whose `timeout` means something else, it is that by which the watch
+/// must begin.
 #[derive(Clone, Copy)]
 pub struct SetDeadline;
 

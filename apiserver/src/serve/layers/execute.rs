@@ -68,7 +68,8 @@ where
             let context = request.context.clone();
             let latency = context.latency.clone();
             let span = context.server_span.get().map(|span| span.context.clone());
-            // It is pinned before it is passed on: each move would copy all the room that it may need.
+            // It is pinned before it is passed on: each move would copy all the room that it may
+            // need.
             let response =
                 pin!(trace_context::scope(span, latency.scope(evaluator.scope(inner.oneshot(request)))));
             let response = deadline.run(response);

@@ -8,7 +8,8 @@ use super::RequestFilter;
 use crate::serve::Body;
 use crate::serve::exchange::{AUDIT_ID, ReceivedRequest};
 
-/// Forbids caches to keep a response, unless it has a `Cache-Control` of its own: what is the same for every user has.
+/// Forbids caches to keep a response, unless it has a `Cache-Control` of its own: what is the same
+/// for every user has.
 pub fn cache_control(mut response: Response<Body>) -> Response<Body> {
     let forbidden = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(forbidden);

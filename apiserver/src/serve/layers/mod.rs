@@ -1,6 +1,8 @@
-//! The layers of the stack, a file each. [`super::stack`] has their order, and why each stands where it stands.
+//! The layers of the stack, a file each. [`super::stack`] has their order, and why each stands
+//! where it stands.
 //!
-//! Layers that wait for nothing are a [`RequestFilter`]; they cost no allocation. The others are a `tower::Service` of their own.
+//! Layers that wait for nothing are a [`RequestFilter`]; they cost no allocation. The others are a
+//! `tower::Service` of their own.
 
 mod annotate;
 mod audit;

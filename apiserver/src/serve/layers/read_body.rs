@@ -1,4 +1,5 @@
-//! Bodies: read whole, within the user's share, before the request takes anything that others wait for.
+//! Bodies: read whole, within the user's share, before the request takes anything that others wait
+//! for.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,8 +15,9 @@ use crate::serve::incoming::{self, Incoming};
 use crate::serve::shares::Shares;
 use crate::telemetry::latency::Phase;
 
-/// Reads the body of a request whose verb has one. The request is part of its user's share until the client has all of the
-/// response; its body only until there is a response. Flows that are exempt from flow control have no share to use up.
+/// Reads the body of a request whose verb has one. The request is part of its user's share until
+/// the client has all of the response; its body only until there is a response. Flows that are
+/// exempt from flow control have no share to use up.
 #[derive(Clone)]
 pub struct ReadBody<'a, S> {
     shares: &'a Arc<Shares>,
@@ -29,7 +31,8 @@ impl<'a, S> ReadBody<'a, S> {
         ReadBody { shares, keeps_bodies: false, inner }
     }
 
-    /// Returns the layer that also keeps bodies in the context until the request has ended.
+    /// Returns the service with this setting: bodies may stay in the context until the request has
+    /// ended.
     pub fn keeping_bodies(self, keeps_bodies: bool) -> ReadBody<'a, S> {
         ReadBody { keeps_bodies, ..self }
     }

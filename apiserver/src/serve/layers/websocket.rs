@@ -9,8 +9,8 @@ use super::RequestFilter;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
 use crate::serve::{Body, websocket};
 
-/// Turns the response to a watch that asks for a WebSocket into the handshake. Other responses stay as they are, those that
-/// refuse such a watch too.
+/// Turns the response to a watch that asks for a WebSocket into the handshake. Other responses stay
+/// as they are, those that refuse such a watch too.
 #[derive(Clone, Copy)]
 pub struct SwitchProtocols;
 

@@ -1,10 +1,10 @@
 //! Metrics: `/metrics`, with Kubernetes' names.
 //!
-//! The values are in the `prometheus` crate, since it writes the classic text format without changing names (an
-//! OpenMetrics encoder renames counters), and its registry accepts the collectors of other modules
-//! ([`Metrics::registry`]). Looking up four metrics by nine labels would cost more than counting, so the handles of
-//! each set of labels are looked up once and cached: a known set costs one hash and one lookup, no lock and no
-//! allocation.
+//! The values are in the `prometheus` crate, since it writes the classic text format without
+//! changing names (an OpenMetrics encoder renames counters), and its registry accepts the
+//! collectors of other modules ([`Metrics::registry`]). Looking up four metrics by nine labels
+//! would cost more than counting, so the handles of each set of labels are looked up once and
+//! cached: a known set costs one hash and one lookup, no lock and no allocation.
 //!
 //! Start at [`RequestLabels::of`] and [`Metrics::request`].
 
@@ -71,7 +71,8 @@ pub struct Metrics {
     storage_size: IntGaugeVec,
     tls_handshake_errors: IntCounter,
     hasher: DefaultHashBuilder,
-    /// By the hash of labels and code. As in the crate's own families, 64 bits are assumed to have no collisions.
+    /// By the hash of labels and code. As in the crate's own families, 64 bits are assumed to have
+    /// no collisions.
     known: ArcSwap<HashMap<u64, Arc<Handles>>>,
 }
 
@@ -219,7 +220,8 @@ impl Metrics {
         &self.registry
     }
 
-    /// Counts a response. `webhooks` is the part of its duration that was spent waiting for webhooks.
+    /// Counts a response. `webhooks` is the part of its duration that was spent waiting for
+    /// webhooks.
     pub fn request(
         &self,
         labels: &RequestLabels<'_>,
@@ -273,7 +275,8 @@ impl Metrics {
         info.with_label_values(&values).set(1);
     }
 
-    /// Sets the size of the store in bytes. kube-apiserver numbers its etcd clusters; there is one store.
+    /// Sets the size of the store in bytes. kube-apiserver numbers its etcd clusters; there is one
+    /// store.
     pub fn storage_size(&self, bytes: u64) {
         self.storage_size.with_label_values(&["etcd-0"]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }

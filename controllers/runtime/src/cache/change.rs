@@ -60,7 +60,8 @@ impl<K: Resource> Change<K> {
     }
 }
 
-/// The changes that a subscriber of a cache receives. It has followed one when it asks for the next.
+/// The changes that a subscriber of a cache receives. It has followed one when it asks for the
+/// next.
 pub struct Changes<K> {
     receiver: UnboundedReceiver<Sent>,
     /// The work of what it has received last.

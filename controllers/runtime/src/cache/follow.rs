@@ -1,7 +1,8 @@
 //! A list that is kept up to date by a watch.
 //!
-//! kube's watcher does the same for anybody. Here there are a hundred for each control plane, and control planes by the hundred: this one holds
-//! no buffer while nothing happens, and can begin at a revision whose objects are known.
+//! kube's watcher does the same for anybody. Here there are a hundred for each control plane, and
+//! control planes by the hundred: this one holds no buffer while nothing happens, and can begin at
+//! a revision whose objects are known.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -23,10 +24,11 @@ use super::indexer::revision;
 use super::reflector::ListScope;
 use crate::timers::WATCH_RETRY;
 
-/// The first pause after an error, and the longest, in a row that doubles. Source: client-go's reflector.
+/// The first pause after an error, and the longest, in a row that doubles. Source: client-go's
+/// reflector.
 const PAUSES: [Duration; 2] = [Duration::from_millis(800), Duration::from_secs(30)];
-/// A watch that ends sooner is a short one, as client-go has it. After so many in a row there is a pause, whatever came of them: the server may
-/// be somebody else's.
+/// A watch that ends sooner is a short one, as client-go has it. After so many in a row there is a
+/// pause, whatever came of them: the server may be somebody else's.
 const SHORT: Duration = Duration::from_secs(1);
 const MAX_SHORT: usize = 10;
 /// The code of what history does not have any more.
@@ -55,8 +57,8 @@ pub enum Event<K> {
     Bookmark(u64),
 }
 
-/// Follows the objects of a resource, until the handler breaks or the future is dropped. Errors are passed on, and the watch begins again
-/// after a pause.
+/// Follows the objects of a resource, until the handler breaks or the future is dropped. Errors are
+/// passed on, and the watch begins again after a pause.
 ///
 /// - `from`: a revision whose objects the handler knows; None to have them listed
 pub async fn follow<K>(

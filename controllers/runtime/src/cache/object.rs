@@ -1,7 +1,8 @@
 //! Objects of which the type is erased, and how they are read from a watch.
 //!
-//! The compiler makes each generic function's code once for each type. For the watches and indexes of all kinds that would be
-//! megabytes, and most of it resident; so those work on erased objects, and only reading and downcasting are done for each type.
+//! The compiler makes each generic function's code once for each type. For the watches and indexes
+//! of all kinds that would be megabytes, and most of it resident; so those work on erased objects,
+//! and only reading and downcasting are done for each type.
 
 use std::any::Any;
 use std::fmt::Debug;

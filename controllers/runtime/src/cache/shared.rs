@@ -12,15 +12,16 @@ use super::indexer::{Indexer, revision};
 use super::object::Object;
 use super::reflector::ListScope;
 
-/// The caches of the controllers of a control plane, for those of its forks, which need not read again what they have. Clones share them. It
-/// keeps none of them alive.
+/// The caches of the controllers of a control plane, for those of its forks, which need not read
+/// again what they have. Clones share them. It keeps none of them alive.
 #[derive(Clone, Default)]
 pub struct CachedObjects(Arc<Mutex<ByKind>>);
 
 /// The caches by the type of their objects, and by which of them they have.
 type ByKind = HashMap<(TypeId, ListScope), Weak<Indexer>>;
 
-/// The objects of a cache up to a revision, at which another server began with the same objects and their history.
+/// The objects of a cache up to a revision, at which another server began with the same objects and
+/// their history.
 #[derive(Clone)]
 pub(crate) struct SharedObjects {
     indexer: Weak<Indexer>,

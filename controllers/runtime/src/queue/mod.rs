@@ -4,8 +4,8 @@
 //! is enqueued again when its worker is done. A key can be added after a delay
 //! ([`Queue::add_after`]) or after a failure ([`Queue::retry`]), with a growing delay until
 //! [`Queue::forget`]. The rules and the names of the metrics are client-go's workqueue. One rule is
-//! an addition: a key can pause after it was processed ([`Queue::done_and_pause`]), and additions in
-//! the meantime enqueue it once. Under a manual clock, keys are processed in turns with those of
+//! an addition: a key can pause after it was processed ([`Queue::done_and_pause`]), and additions
+//! in the meantime enqueue it once. Under a manual clock, keys are processed in turns with those of
 //! all other queues ([`coracle_clock::Turns`]).
 #![expect(clippy::disallowed_methods, reason = "pauses limit processor time, and metrics are measured")]
 

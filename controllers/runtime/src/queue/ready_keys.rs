@@ -107,7 +107,8 @@ impl<K: Key> KeysInTurns<K> {
         popped.map(|(.., key)| (key, turn))
     }
 
-    /// Enqueues for a turn for the first key, which may have changed.
+    /// Takes a place among the turns for the first key, and leaves the former place if the first
+    /// key has changed.
     fn take_place(&mut self) {
         let Some(turns) = self.clock.turns() else { return };
         let (id, name) = (self.id, &self.name);

@@ -68,7 +68,8 @@ async fn a_panic_starts_a_controller_again_later_each_time() {
     starts.recv().await.unwrap();
 }
 
-/// Counts its reconciliations: the first one fails, the second writes. Sends 0 when it had to wait for a cache.
+/// Counts its reconciliations: the first one fails, the second writes. Sends 0 when it had to wait
+/// for a cache.
 struct Counting {
     passes: Arc<AtomicUsize>,
     objects: Arc<Cache<ConfigMap>>,

@@ -1,4 +1,5 @@
-//! external-attacher: serves the VolumeAttachments of the driver. For a directory there is nothing to attach but the status.
+//! external-attacher: serves the VolumeAttachments of the driver. For a directory there is nothing
+//! to attach but the status.
 //!
 //! A new one gets a finalizer, then its status; from a terminating one the finalizer is removed.
 

@@ -1,9 +1,12 @@
-//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are removed (KEP-2644).
+//! external-provisioner's loop over volumes: keeps them by a finalizer until their directories are
+//! removed (KEP-2644).
 //!
 //! A volume is reconciled when it or one of its attachments changes:
 //! 1. its finalizer is added or removed by its reclaim policy;
-//! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is still so;
-//! 3. the directory is removed, unless it is another volume's too, then the volume, then the finalizer.
+//! 2. if it is released, to be deleted, and nowhere attached, the server is asked whether that is
+//!    still so;
+//! 3. the directory is removed, unless it is another volume's too, then the volume, then the
+//!    finalizer.
 
 use std::sync::Arc;
 
@@ -136,7 +139,8 @@ impl ReclaimController {
         attachments.first().map(|attachment| attachment.spec.node_name.clone())
     }
 
-    /// Deletes the directory and then the volume, or returns why that cannot be. A volume that is in use again is left alone.
+    /// Deletes the directory and then the volume, or returns why that cannot be. A volume that is
+    /// in use again is left alone.
     async fn delete(
         &self,
         volume: &PersistentVolume,

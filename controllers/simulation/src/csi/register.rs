@@ -1,6 +1,8 @@
-//! node-driver-registrar: the CSIDriver object, and the driver's entry in the CSINode of each simulated node.
+//! node-driver-registrar: the CSIDriver object, and the driver's entry in the CSINode of each
+//! simulated node.
 //!
-//! Both are created once, when the driver or the node starts, and not again after a client has deleted them.
+//! Both are created once, when the driver or the node starts, and not again after a client has
+//! deleted them.
 
 use std::sync::Arc;
 

@@ -1,15 +1,20 @@
 //! The kubelets of the simulated nodes.
 //!
-//! A pod is reconciled when it changes, when a claim of it does or an object that it refers to, when annotations change that it inherits,
-//! and when something is due in it:
-//! 1. pods of other nodes, of silent ones, ignored ones, and those that have ended are left alone, but for removing the latter;
-//! 2. a pod that cannot be on its node, since it was bound without the scheduler, is rejected ([`admission`]);
-//! 3. before anything runs in a pod its claims are read from the server, and their volumes mounted ([`mounts`]);
+//! A pod is reconciled when it changes, when a claim of it does or an object that it refers to,
+//! when annotations change that it inherits, and when something is due in it:
+//! 1. pods of other nodes, of silent ones, ignored ones, and those that have ended are left alone,
+//!    but for removing the latter;
+//! 2. a pod that cannot be on its node, since it was bound without the scheduler, is rejected
+//!    ([`admission`]);
+//! 3. before anything runs in a pod its claims are read from the server, and their volumes mounted
+//!    ([`mounts`]);
 //! 4. [`plan::plan`] moves the pod's [`runtime_state::PodRuntimeState`] on to now;
-//! 5. if anything happened, the status is written, events are recorded, and the pod is deleted once nothing runs that was to stop.
+//! 5. if anything happened, the status is written, events are recorded, and the pod is deleted once
+//!    nothing runs that was to stop.
 //!
-//! Runtime states are kept in memory, so that they are exact and no status has to be read back; after a restart of the process they
-//! are restored from the statuses. A pod that starts without delay is written once.
+//! Runtime states are kept in memory, so that they are exact and no status has to be read back;
+//! after a restart of the process they are restored from the statuses. A pod that starts without
+//! delay is written once.
 
 mod admission;
 mod inheritance;
@@ -470,7 +475,7 @@ impl PodRecord {
     }
 }
 
-/// Returns the images that a node cannot pull: its only annotation that affects its pods.
+/// Returns the images that a node cannot pull. No other annotation of a node affects its pods.
 fn missing_images(node: &Node) -> Images {
     annotation(&node.metadata, MISSING_IMAGES).and_then(|images| images.parse().ok()).unwrap_or_default()
 }

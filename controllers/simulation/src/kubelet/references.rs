@@ -1,4 +1,5 @@
-//! The ConfigMaps and Secrets that a pod refers to: without them its volumes are not mounted, and its containers not made.
+//! The ConfigMaps and Secrets that a pod refers to: without them its volumes are not mounted, and
+//! its containers not made.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use kube::core::PartialObjectMeta;
 use super::runtime_state::Obstacles;
 use crate::settings::Context;
 
-/// The ConfigMap with the cluster's authority, in the volume of every pod's token. It is made soon after its namespace, where that
-/// controller runs.
+/// The ConfigMap with the cluster's authority, in the volume of every pod's token. It is made soon
+/// after its namespace, where that controller runs.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// A kind that pods refer to.
@@ -33,8 +34,8 @@ pub struct Reference<'a> {
     is_optional: bool,
 }
 
-/// The objects that pods refer to. Of what they contain nothing is kept: a kubelet reads it when it needs it, and watches only while a
-/// pod waits for any of them.
+/// The objects that pods refer to. Of what they contain nothing is kept: a kubelet reads it when it
+/// needs it, and watches only while a pod waits for any of them.
 pub struct References {
     config_maps: Arc<Cache<PartialObjectMeta<ConfigMap>>>,
     secrets: Arc<Cache<PartialObjectMeta<Secret>>>,

@@ -1,7 +1,9 @@
-//! The course of a pod: the part of a container runtime, and of the kubelet that starts and stops containers.
+//! The course of a pod: the part of a container runtime, and of the kubelet that starts and stops
+//! containers.
 //!
-//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does everything that is due by then and returns what
-//! happened and when something is due next. Nothing here knows the format of a status.
+//! A [`PodRuntimeState`] is moved on to a time by [`PodRuntimeState::advance`], which does
+//! everything that is due by then and returns what happened and when something is due next. Nothing
+//! here knows the format of a status.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +16,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pod::{closed_gates, full_name, grace_period, waits_for_removal};
 
-/// The kubelet's: a container that exits again and again waits so long, then twice as long each time, at most ...
+/// The kubelet's: a container that exits again and again waits so long, then twice as long each
+/// time, at most ...
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 /// ... and no longer at all after it ran so long.

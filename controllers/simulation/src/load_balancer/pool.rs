@@ -28,10 +28,11 @@ impl Pool {
         is_free
     }
 
-    /// Allocates the address of a Service: the one that it has, else the one that it requests, else
-    /// the first free one; None if that one is taken, or none is free.
+    /// Allocates the address of a Service: the one that it requests, else the one that it has, else
+    /// a free one; None if the requested one is taken, or none is free.
     ///
-    /// - `choice`: a number that follows from the Service, if its address shall; None for the lowest one
+    /// - `choice`: a number derived from the Service, if its address is to depend on it; None for
+    ///   the lowest free one
     pub fn allocate(&mut self, uid: &str, wanted: Option<Ipv4Addr>, choice: Option<u64>) -> Option<Ipv4Addr> {
         let known = self.by_uid.get(uid).copied();
         if known.is_some() && wanted.is_none_or(|wanted| known == Some(wanted)) {

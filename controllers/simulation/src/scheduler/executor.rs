@@ -1,4 +1,5 @@
-//! Writes what [`plan`](super::plan) decided: bindings, claims, the victims of preemptions, and why a pod has no node.
+//! Writes what [`plan`](super::plan) decided: bindings, claims, the victims of preemptions, and why
+//! a pod has no node.
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ impl Scheduler {
             Err(error) => {
                 self.known().remove(uid(&pod));
                 match error {
-                    // Deleted, terminating, or bound by another scheduler: the watch will report it.
+                    // Deleted, terminating, or bound by another scheduler: the watch will report
+                    // it.
                     kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
                     error => Err(error.into()),
                 }
@@ -51,7 +53,8 @@ impl Scheduler {
         }
     }
 
-    /// Binds a volume to a claim from its side, or annotates the claim with the node for the provisioner; the binder does the rest.
+    /// Binds a volume to a claim from its side, or annotates the claim with the node for the
+    /// provisioner; the binder does the rest.
     pub(super) async fn bind_volume(
         &self,
         binding: &VolumeBinding,
@@ -133,7 +136,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the node that it is nominated for.
+    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the
+    /// node that it is nominated for.
     pub(super) async fn report_unschedulable(
         &self,
         pod: &Pod,

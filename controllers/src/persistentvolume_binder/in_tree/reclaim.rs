@@ -1,11 +1,13 @@
-//! The loop that deletes or recycles what is behind a released volume, if the plugin in the controller can.
+//! The loop that deletes or recycles what is behind a released volume, if the plugin in the
+//! controller can.
 //!
-//! A volume is reconciled when it changes; then, if it is released or failed before, and not migrated:
+//! A volume is reconciled when it changes; then, if it is released or failed before, and not
+//! migrated:
 //! 1. the plugin that can delete it is found; without one its phase becomes Failed, with an event;
 //! 2. the server is asked whether it is still so, and whether its claim is deleted;
-//! 3. the directory is removed, unless it is another volume's too, then the finalizer that kept the volume for that (KEP-2644), then the volume itself, which may
-//!    be terminating by then; without the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer
-//!    known.
+//! 3. the directory is removed, unless it is another volume's too, then the finalizer that kept the
+//!    volume for that (KEP-2644), then the volume itself, which may be terminating by then; without
+//!    the gate HonorPVReclaimPolicy one that is terminating is left alone, and no finalizer known.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Pods: requests and limits, by the names that quotas have for them.
 //!
-//! A pod counts with what its containers ask for and, while they are resized, with what they have if that is more.
+//! A pod counts with what its containers ask for and, while they are resized, with what they have
+//! if that is more.
 
 use coracle_pod_resources::{
     InitContainer, ResourceList, add_overhead_to_limits, add_resource_list, aggregate_containers,

@@ -232,8 +232,8 @@ impl World {
         }
     }
 
-    /// Returns pods and claims on one line, such as `web-0:Running(web-1)` with the revision in
-    /// parentheses; `~` marks a terminating object.
+    /// Returns pods and claims on one line, such as `web-0:Running web-1` with the revision after
+    /// the phase; `~` marks a terminating object.
     pub fn shown(&self) -> String {
         let terminating = |meta: &ObjectMeta| if meta.deletion_timestamp.is_some() { "~" } else { "" };
         let pods = self.pods.now().values().map(|pod| {

@@ -39,7 +39,7 @@ pub trait ProvisionerPlugin: Sized + Send + Sync + 'static {
     /// Completes a volume: sets its source, and the component that has to delete it.
     fn complete(&self, volume: &mut PersistentVolume, request: &ProvisionRequest);
 
-    /// Handles the begin of an attempt.
+    /// Handles the start of an attempt.
     fn begun(&self, _: &PersistentVolumeClaim) {}
 
     /// Returns the message of the event for a provisioned volume.

@@ -5,7 +5,8 @@
 //! 2. so is one that has its volume `pvc-UID`: the binder continues from it;
 //! 3. what the plugin cannot do becomes an event, and is retried;
 //! 4. the directory is made, then the volume, which is meant for the claim from the start;
-//! 5. a directory without a volume is removed when it is not claimed any more, also after a crash ([`Journal`]).
+//! 5. a directory without a volume is removed when it is not claimed any more, also after a crash
+//!    ([`Journal`]).
 
 use std::sync::Arc;
 
@@ -161,7 +162,8 @@ impl<P: ProvisionerPlugin> ProvisionController<P> {
         }
     }
 
-    /// Removes the directories that were begun for a claim which will not get their volumes any more.
+    /// Removes the directories that were begun for a claim which will not get their volumes any
+    /// more.
     async fn abandon(
         &self,
         name: &NamespacedName,

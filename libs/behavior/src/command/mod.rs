@@ -1,7 +1,9 @@
-//! Commands that say plainly what they do: when they end, with which code, and what they write meanwhile.
+//! Commands that say plainly what they do: when they end, with which code, and what they write
+//! meanwhile.
 //!
-//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of sequences and loops of these. Nothing
-//! is executed. Of any other command nothing is known but the time that [`Unclear`] allows for it.
+//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of
+//! sequences and loops of these. Nothing is executed. Of any other command nothing is known but the
+//! time that [`Unclear`] allows for it.
 
 mod interactive;
 mod programs;

@@ -1,8 +1,8 @@
-//! The part of the shell's language that says plainly what is done: simple commands in a sequence, loops of these, quotes, variables,
-//! redirections.
+//! The part of the shell's language that says plainly what is done: simple commands in a sequence,
+//! loops of these, quotes, variables, redirections.
 //!
-//! From the first thing beyond it (pipes, substitutions, patterns, other compound commands, here-documents) the rest of a script is
-//! [`Step::Unclear`].
+//! From the first thing beyond it (pipes, substitutions, patterns, other compound commands,
+//! here-documents) the rest of a script is [`Step::Unclear`].
 
 use std::str::Chars;
 

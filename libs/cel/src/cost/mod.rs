@@ -1,7 +1,7 @@
 //! Costs: estimated from the declared sizes before an evaluation, counted during it.
 //!
-//! Source: cel-go's `checker/cost.go`, `interpreter/runtimecost.go`, `ext/lists.go` and `ext/sets.go`;
-//! `k8s.io/apiserver/pkg/cel/library/cost.go`.
+//! Source: cel-go's `checker/cost.go`, `interpreter/runtimecost.go`, `ext/lists.go` and
+//! `ext/sets.go`; `k8s.io/apiserver/pkg/cel/library/cost.go`.
 
 mod actual;
 mod estimate;

@@ -14,7 +14,8 @@ pub const CHECK: u64 = 350_000;
 pub const TRAVERSAL: f64 = 0.1;
 /// The number of states that a character of a regular expression stands for.
 pub const REGEX_LENGTH: f64 = 0.25;
-/// The cost of each requirement of a selector, of which there are as many as half of its characters.
+/// The cost of each requirement of a selector, of which there are as many as half of its
+/// characters.
 pub const REQUIREMENT: u64 = LIST + OBJECT;
 
 /// A range of costs or of sizes. Sums and products stop at the greatest number.

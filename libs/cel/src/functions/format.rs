@@ -1,4 +1,5 @@
-//! `format`: texts made of a pattern and values; patterns with a list of values are checked when an expression is compiled.
+//! `format`: texts made of a pattern and values; patterns with a list of values are checked when an
+//! expression is compiled.
 //!
 //! Source: cel-go's `ext/formatting.go`.
 
@@ -24,7 +25,8 @@ pub enum Part {
     Clause(char, Option<usize>),
 }
 
-/// Reads a pattern with so many values. Calls `part` for each part of it; a clause comes with the index of its value.
+/// Reads a pattern with so many values. Calls `part` for each part of it; a clause comes with the
+/// index of its value.
 ///
 /// # Errors
 /// The text of the first error in the pattern, or the first error of `part`.

@@ -5,8 +5,9 @@ use crate::meter::Meter;
 use crate::types::Type;
 use crate::value::Value;
 
-/// The evaluation of a function. The receiver of a member function is the first argument. Texts among the arguments are counted as
-/// read already; a function counts what else it visits, and what it makes.
+/// The evaluation of a function. The receiver of a member function is the first argument. Texts
+/// among the arguments are counted as read already; a function counts what else it visits, and what
+/// it makes.
 pub type Call = for<'a> fn(&[Value<'a>], &Meter) -> Result<Value<'a>>;
 
 /// A line of a module's table: the name, the signatures, the meaning.

@@ -1,6 +1,7 @@
 //! Quantities, versions, named formats and the authorizer.
 //!
-//! Source: `k8s.io/apiserver/pkg/cel/library`: `quantity.go`, `semverlib.go`, `format.go`, `authz.go`.
+//! Source: `k8s.io/apiserver/pkg/cel/library`: `quantity.go`, `semverlib.go`, `format.go`,
+//! `authz.go`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -16,7 +16,8 @@ const ORDERED: &str = "(bool,bool)->bool (int,int)->bool (int,double)->bool (int
 pub const TABLE: &[Line] = &[
     ("_==_", "(A,A)->bool", |args, meter| {
         pair(args, |a, b| {
-            // The values of Kubernetes' libraries are not compared with others, and those of the caller not at all.
+            // The values of Kubernetes' libraries are not compared with others, and those of the
+            // caller not at all.
             if matches!(a, Value::Host(_)) && !matches!(b, Value::Null) {
                 return no_overload();
             }

@@ -12,7 +12,8 @@ use regex::Regex;
 use super::failure::{Result, error};
 use crate::meter::Meter;
 
-/// The sizes of a compiled regular expression, in bytes. The least one that suffices says about how many states it has.
+/// The sizes of a compiled regular expression, in bytes. The least one that suffices says about how
+/// many states it has.
 const SIZES: [usize; 3] = [16 << 10, 128 << 10, 1 << 20];
 /// Steps of a compilation, by the size that suffices.
 const STEPS_OF_COMPILATION: u64 = 50_000;

@@ -1,6 +1,7 @@
 //! Texts: the standard functions, the extended ones, and regular expressions.
 //!
-//! Source: cel-go's `ext/strings.go`, `ext/formatting.go`; `k8s.io/apiserver/pkg/cel/library/regex.go`.
+//! Source: cel-go's `ext/strings.go`, `ext/formatting.go`;
+//! `k8s.io/apiserver/pkg/cel/library/regex.go`.
 
 use std::sync::Arc;
 
@@ -149,8 +150,8 @@ fn last_index_of<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
     Ok(number(found.filter(|found| *found <= last)))
 }
 
-/// Converts an argument to the index of the first character; None if it is beyond the end of the
-/// text.
+/// Converts an argument to the index of the first character; None if it is at or beyond the end of
+/// the text.
 fn offset(from: i64, text: &str) -> Result<Option<usize>> {
     match usize::try_from(from) {
         Ok(from) => Ok((from < text.chars().count()).then_some(from)),

@@ -1,4 +1,5 @@
-//! Equality of values. It counts what it visits: values that are shared many times over are visited as often.
+//! Equality of values. It counts what it visits: values that are shared many times over are visited
+//! as often.
 
 use std::cmp::Ordering;
 

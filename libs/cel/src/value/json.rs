@@ -1,4 +1,5 @@
-//! Values in JSON. Counts what it copies: values that are shared many times over become as many copies.
+//! Values in JSON. Counts what it copies: values that are shared many times over become as many
+//! copies.
 
 use base64::Engine;
 use serde_json::{Map as Members, Value as Json};

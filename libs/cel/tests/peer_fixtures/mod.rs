@@ -144,7 +144,8 @@ impl<'f> Activation<'f> for Variables<'f> {
     }
 }
 
-/// An authorizer that decides by the verb: get is allowed, delete is denied with a reason, fail is an error.
+/// An authorizer that decides by the verb: get is allowed, delete is denied with a reason, fail is
+/// an error.
 #[derive(Clone, Debug, Default)]
 struct Check {
     kind: usize,

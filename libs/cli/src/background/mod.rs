@@ -1,4 +1,5 @@
-//! `coracle up`, `down` and `status`: control planes in the background, each a process of `coracle serve`.
+//! `coracle up`, `down` and `status`: control planes in the background, each a process of
+//! `coracle serve`.
 
 mod kubeconfig;
 mod report;
@@ -78,7 +79,8 @@ impl Background {
         Ok(Background { state, record })
     }
 
-    /// Records that the server is ready. It blocks while another program holds the lock of the kubeconfig of the state.
+    /// Records that the server is ready. It blocks while another program holds the lock of the
+    /// kubeconfig of the state.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -90,8 +92,8 @@ impl Background {
     }
 }
 
-/// Starts a control plane in the background and waits until it is ready. If one of the name runs already, it is reported. A first start that
-/// fails leaves nothing.
+/// Starts a control plane in the background and waits until it is ready. If one of the name runs
+/// already, it is reported. A first start that fails leaves nothing.
 ///
 /// - `arguments`: those after `up`, which `serve` has too.
 ///

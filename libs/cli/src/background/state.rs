@@ -1,7 +1,9 @@
-//! The state of a control plane in the background: a directory for each name, with a lock that the process holds while it runs.
+//! The state of a control plane in the background: a directory for each name, with a lock that the
+//! process holds while it runs.
 //!
-//! The lock is the standard input of the process, so it is held exactly as long as the process exists, whatever ends it. The record
-//! names the process; it counts only if that process has the locked file, so another program with the same ID is never meant.
+//! The lock is the standard input of the process, so it is held exactly as long as the process
+//! exists, whatever ends it. The record names the process; it counts only if that process has the
+//! locked file, so another program with the same ID is never meant.
 
 use std::fs::{self, File, Metadata, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -71,8 +73,7 @@ pub struct StateDir(PathBuf);
 /// Returns the directory with the directories of all names: `$XDG_STATE_HOME/coracle`, or
 /// `~/.local/state/coracle`.
 ///
-/// # Errors
-/// Neither variable is set.
+/// # Errors Neither `XDG_STATE_HOME` nor `HOME` is set.
 pub fn base() -> Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // As the specification has it, a relative path is ignored.
@@ -292,7 +293,8 @@ impl StateDir {
         }
     }
 
-    /// Creates an empty log. That of the last process is kept under another name, and the one before it is removed.
+    /// Creates an empty log. That of the last process is kept under another name, and the one
+    /// before it is removed.
     ///
     /// # Errors
     /// The files cannot be written.

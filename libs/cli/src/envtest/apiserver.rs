@@ -170,7 +170,8 @@ fn server_names(values: &Values) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Returns the certificate and the key to serve with; None for a self-signed certificate.
+/// Returns the certificate and the key to serve with; None for a certificate that Coracle issues
+/// itself.
 fn serving_files(values: &Values) -> Result<Option<(PathBuf, PathBuf)>, String> {
     let [certificate, key] =
         ["tls-cert-file", "tls-private-key-file"].map(|flag| values.text(flag).map(PathBuf::from));

@@ -1,4 +1,5 @@
-//! The table of kube-apiserver's flags: those of declared options, those that only the drop-in reads, and those without effect.
+//! The table of kube-apiserver's flags: those of declared options, those that only the drop-in
+//! reads, and those without effect.
 
 use std::sync::LazyLock;
 
@@ -8,7 +9,8 @@ use coracle_control_plane::{Options, ServiceAccountIssuer};
 use super::apiserver::NAME;
 use super::flags::{Dialect, Flag, FlagSet, Kind};
 
-/// The flags that envtest and its users pass, and those that a test server is most likely to get, by their names.
+/// The flags that envtest and its users pass, and those that a test server is most likely to get,
+/// by their names.
 static TABLE: LazyLock<Vec<Flag>> = LazyLock::new(|| {
     let mut table: Vec<Flag> = OWN.iter().map(|(name, kind, _)| used(name, *kind)).collect();
     table.extend(declared::<Options>());
@@ -47,7 +49,8 @@ fn declared<T: Declared>() -> impl Iterator<Item = Flag> {
     })
 }
 
-/// The flags whose meaning or default is not that of an option of `coracle serve`, with their documentation.
+/// The flags whose meaning or default is not that of an option of `coracle serve`, with their
+/// documentation.
 pub const OWN: &[(&str, Kind, &str)] = &[
     ("admission-control", Kind::List, "The admission plugins to run, and no others."),
     (

@@ -1,4 +1,5 @@
-//! The environment variables of the programs: envtest's users set them where a suite has no place for flags.
+//! The environment variables of the programs: envtest's users set them where a suite has no place
+//! for flags.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ const CLOCK: &str = "CORACLE_CLOCK";
 /// The number that UIDs, names and addresses follow from.
 const SEED: &str = "CORACLE_SEED";
 
-/// The default latency. Without one a test's next request overtakes the controllers under test, which suites written on a slower server
-/// do not expect.
+/// The default latency. Without one a test's next request overtakes the controllers under test,
+/// which suites written on a slower server do not expect.
 const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
 
 /// Properties of a test's control plane for which kube-apiserver has no flag.

@@ -1,5 +1,5 @@
-//! Coracle in the place of envtest's binaries: a folder of links ([`assets`]), and the programs that they stand for, which are
-//! chosen by the name that Coracle is called by.
+//! Coracle in the place of envtest's binaries: a folder of links ([`assets`]), and the programs
+//! that they stand for, which are chosen by the name that Coracle is called by.
 
 mod apiserver;
 mod apiserver_flags;

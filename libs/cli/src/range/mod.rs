@@ -1,4 +1,5 @@
-//! Numbers of clap's own arguments, each within its range. Those of options are read by their forms.
+//! Numbers of clap's own arguments, each within its range. Those of options are read by their
+//! forms.
 
 use coracle_control_plane::range::{Range, RangedValue, parse};
 

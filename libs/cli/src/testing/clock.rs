@@ -13,7 +13,8 @@ use super::Endpoints;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that the server has to move its clock: long, since a year of a busy cluster is much work.
+/// The time that the server has to move its clock: long, since a year of a busy cluster is much
+/// work.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Prints the clock of the control plane that a kubeconfig names.
@@ -21,7 +22,8 @@ const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// - `kubeconfig`: None for kubectl's.
 ///
 /// # Errors
-/// The control plane cannot be reached, refuses or has no such endpoint, or standard output cannot be written.
+/// The control plane cannot be reached, refuses or has no such endpoint, or standard output cannot
+/// be written.
 pub async fn print(kubeconfig: Option<&Path>, limit: usize) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let status: ClockStatus = endpoints.get(&format!("clock?limit={limit}")).await?;
@@ -33,7 +35,8 @@ pub async fn print(kubeconfig: Option<&Path>, limit: usize) -> Result<()> {
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// The clock cannot be moved so, the control plane cannot be reached or refuses, or standard output cannot be written.
+/// The clock cannot be moved so, the control plane cannot be reached or refuses, or standard output
+/// cannot be written.
 pub async fn move_on(kubeconfig: Option<&Path>, request: &ClockRequest) -> Result<()> {
     let moved: ClockMoved = Endpoints::new(kubeconfig, MOVE_TIMEOUT).await?.post("clock", request).await?;
     let ClockMoved { mode, now, timers_fired, timers_by_name, .. } = moved;

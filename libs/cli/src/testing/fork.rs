@@ -1,6 +1,7 @@
 //! `coracle fork` and `coracle forks`: control planes that begin with the state of a running one.
 //!
-//! A fork has the kubeconfig of its own address and the credentials of the caller, in a file below the state of this user.
+//! A fork has the kubeconfig of its own address and the credentials of the caller, in a file below
+//! the state of this user.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -58,7 +59,8 @@ pub async fn list(kubeconfig: Option<&Path>) -> Result<()> {
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// There is no such fork, the control plane cannot be reached or refuses, or the file cannot be deleted.
+/// There is no such fork, the control plane cannot be reached or refuses, or the file cannot be
+/// deleted.
 pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let file = file_of(&endpoints.url, name)?;
@@ -82,7 +84,8 @@ pub fn forget(server: &str) {
     }
 }
 
-/// Deletes the kubeconfigs of forks of a server, and nothing else that is in their directory. Returns the servers that they named.
+/// Deletes the kubeconfigs of forks of a server, and nothing else that is in their directory.
+/// Returns the servers that they named.
 pub fn forget_of(server: &str) -> Vec<String> {
     let Ok(directory) = directory_of(server) else { return Vec::new() };
     let Ok(files) = std::fs::read_dir(&directory) else { return Vec::new() };
@@ -218,7 +221,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let reached = Fork { server: format!("https://127.0.0.1:{port}"), ..fork() };
         assert_eq!(server_of(&reached, "https://127.0.0.1:1").await, reached.server);
-        // A published port of the same machine, another host, and a fork that is reached below another address.
+        // A published port of the same machine, another host, and a fork that is reached below
+        // another address.
         for (parent, want) in [
             ("https://127.0.0.1:6443", "https://127.0.0.1:6443/coracle/forks/a"),
             ("https://cluster:6443", "https://cluster:6443/coracle/forks/a"),

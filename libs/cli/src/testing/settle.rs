@@ -17,7 +17,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(3600 + 10);
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
-/// The control plane does not settle in time, cannot be reached or refuses, or standard output cannot be written.
+/// The control plane does not settle in time, cannot be reached or refuses, or standard output
+/// cannot be written.
 pub async fn settle(kubeconfig: Option<&Path>, request: &SettleRequest) -> Result<()> {
     let settled: Settled = Endpoints::new(kubeconfig, READ_TIMEOUT).await?.post("settle", request).await?;
     let Settled { took, resource_version, .. } = settled;

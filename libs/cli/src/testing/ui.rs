@@ -1,7 +1,9 @@
-//! `coracle ui`: the live page of a control plane, at a port of this machine that needs no certificate.
+//! `coracle ui`: the live page of a control plane, at a port of this machine that needs no
+//! certificate.
 //!
-//! The address is the credential: its path begins with a name that cannot be guessed, and everything else is refused. Only GETs of the
-//! page are passed on, with the credentials of the kubeconfig.
+//! The address is the credential: its path begins with a name that cannot be guessed, and
+//! everything else is refused. Only GETs of the page are passed on, with the credentials of the
+//! kubeconfig.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -202,8 +204,9 @@ fn refusal(status: StatusCode, text: &'static str) -> Response<Body> {
     response
 }
 
-/// Opens a link in a browser if there is one. Arguments of programs are seen by other users, so the browser gets the name of a private
-/// file that leads to the link; it exists as long as what is returned.
+/// Opens a link in a browser if there is one. Arguments of programs are seen by other users, so the
+/// browser gets the name of a private file that leads to the link; it exists as long as what is
+/// returned.
 fn open(link: &str) -> Option<NamedTempFile> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let program = match cfg!(target_os = "macos") {

@@ -43,7 +43,8 @@ pub fn spawn(
         tasks.spawn(advertisement.keep_identity());
     }
     tasks.spawn(FlowSchemaStatus::new(registry.clone()).run());
-    // It needs the types that are served, so it is no client as the other controllers are; it is selected as they are.
+    // It needs the types that are served, so it is no client as the other controllers are; it is
+    // selected as they are.
     if is_selected(POLICY_STATUS_CONTROLLER) {
         tasks.spawn(PolicyStatus::new(registry.clone()).run());
     }

@@ -32,7 +32,8 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Begins an original control plane. The store comes last, so that an error in the configuration creates no files.
+    /// Begins an original control plane. The store comes last, so that an error in the
+    /// configuration creates no files.
     ///
     /// # Errors
     /// The configuration is wrong, the port is taken, or the store cannot be opened.
@@ -59,8 +60,8 @@ impl Beginning {
         Ok(Beginning { preparation, resources, store, rbac, known_definitions, refusals })
     }
 
-    /// Begins a fork. What was read from the objects of the origin comes before its store, and may be older; the clock comes after it, so
-    /// that no object is of a later time.
+    /// Begins a fork. What was read from the objects of the origin comes before its store, and may
+    /// be older; the clock comes after it, so that no object is of a later time.
     ///
     /// # Errors
     /// There is no port, or the store of the origin is closed.

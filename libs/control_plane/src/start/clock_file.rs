@@ -13,7 +13,8 @@ use crate::error::Error;
 /// The longest content of the file: a time and the end of the line.
 const LENGTH: usize = 64;
 
-/// The file. What is written to it is with the operating system at once, and on disk some time later.
+/// The file. What is written to it is with the operating system at once, and on disk some time
+/// later.
 pub struct ClockFile(File);
 
 impl ClockFile {
@@ -56,7 +57,8 @@ pub fn read(data_dir: &Path) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-/// Removes the file, since the machine's time goes on without it. A file that has no time is not ours, and is left alone.
+/// Removes the file, since the machine's time goes on without it. A file that has no time is not
+/// ours, and is left alone.
 ///
 /// # Errors
 /// It cannot be removed.

@@ -23,8 +23,8 @@ use crate::controllers;
 /// The controllers and the simulation of a control plane, with what they run with.
 #[derive(Clone)]
 pub struct Controllers {
-    /// The client of all of them. Its user agent names the controller that makes a request; the first part of it owns what
-    /// is written.
+    /// The client of all of them. Its user agent names the controller that makes a request; the
+    /// first part of it owns what is written.
     pub client: Client,
     pub clock: Clock,
     pub metrics: Metrics,
@@ -39,7 +39,8 @@ pub struct Controllers {
     pub is_alone: bool,
     /// The caches of the controllers, for those of forks.
     pub cached: CachedObjects,
-    /// For a fork, the cached objects of its origin, and the revision up to which both have the same objects.
+    /// For a fork, the cached objects of its origin, and the revision up to which both have the
+    /// same objects.
     pub origin: Option<(CachedObjects, u64)>,
     /// Returns `true` if a controller is selected, by its name, such as `kube-scheduler` and
     /// `kubelet`.
@@ -49,7 +50,8 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Starts those that are selected. Where others run controllers on the same store, they run in one process at a time.
+    /// Starts those that are selected. Where others run controllers on the same store, they run in
+    /// one process at a time.
     pub fn start(self, started: &mut Started) {
         match self.is_alone {
             true => {
@@ -93,8 +95,8 @@ impl Controllers {
         join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
     }
 
-    /// Runs them whenever this process holds the lease of kube-controller-manager, until `stop` is sent. A lease that is lost is
-    /// competed for again.
+    /// Runs them whenever this process holds the lease of kube-controller-manager, until `stop` is
+    /// sent. A lease that is lost is competed for again.
     async fn run_elected(self, mut stop: oneshot::Receiver<()>) {
         loop {
             let stopped = async {
@@ -136,7 +138,8 @@ impl Phase for Alone {
     }
 }
 
-/// Controllers that run while this process holds the lease, which it releases when they are stopped.
+/// Controllers that run while this process holds the lease, which it releases when they are
+/// stopped.
 struct Elected {
     stop: oneshot::Sender<()>,
     work: JoinHandle<()>,

@@ -21,7 +21,8 @@ pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> ServerHeal
     let mut health = Health::new();
     let store = store.clone();
     let ready = store.clone();
-    // A server with a full disk still serves reads and deletions: it is alive but not ready, since a restart would not help.
+    // A server with a full disk still serves reads and deletions: it is alive but not ready, since
+    // a restart would not help.
     health.check("etcd", &[Endpoint::Healthz, Endpoint::Livez], move || {
         store.health().map_err(|e| e.to_string())
     });

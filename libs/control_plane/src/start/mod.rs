@@ -11,8 +11,9 @@
 //! | `serving.rs`, `background.rs`, `health.rs` | the API server | its own work ends, requests finish, and records are flushed |
 //! | `controllers.rs`, `settings.rs` | the controllers and the simulation | they end, and the lease is released |
 //!
-//! A phase that runs something adds itself to [`Started`] (`phase.rs`). That stops them in reverse order: after a phase that fails,
-//! at the shutdown, and where the control plane or the future that starts it is dropped.
+//! A phase that runs something adds itself to [`Started`] (`phase.rs`). That stops them in reverse
+//! order: after a phase that fails, at the shutdown, and where the control plane or the future that
+//! starts it is dropped.
 
 mod access;
 mod background;
@@ -122,7 +123,8 @@ pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Resu
     // A start that fails leaves no record behind.
     let record =
         options.record.clone().filter(|path| kinship.origin.is_none() && path.symlink_metadata().is_err());
-    // The first phase, so that its end is the last: requests below its address that are under way lead to forks.
+    // The first phase, so that its end is the last: requests below its address that are under way
+    // lead to forks.
     match kinship.origin {
         None => started.push(EndOfFamily(kinship.family.clone())),
         Some(_) => started.push(OfFamily(kinship.family.clone())),

@@ -41,6 +41,7 @@ pub struct Origin {
     pub address: SocketAddr,
     /// The addresses of what it is a fork of, and of what that is one of.
     pub ancestors: Vec<SocketAddr>,
-    /// The ports that simulated pods may not lead to: its own, and those of its etcd and of what it is a fork of.
+    /// The ports that simulated pods may not lead to: its own, and those of its etcd and of what it
+    /// is a fork of.
     pub refused_ports: Vec<u16>,
 }

@@ -8,7 +8,8 @@ use tokio::runtime::Handle;
 pub trait Phase: Send + Sync + 'static {
     /// Ends the work that writes to the store, without waiting for it.
     ///
-    /// It precedes [`stop`](Self::stop) where that may never run: a runtime that is shutting down runs no further tasks.
+    /// It precedes [`stop`](Self::stop) where that may never run: a runtime that is shutting down
+    /// runs no further tasks.
     fn abort(&mut self) {}
 
     /// Stops the part. Nothing of it runs afterwards.
@@ -18,7 +19,8 @@ pub trait Phase: Send + Sync + 'static {
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
-/// The phases that were started, in order. Dropping them stops them in the background, as long as the runtime exists.
+/// The phases that were started, in order. Dropping them stops them in the background, as long as
+/// the runtime exists.
 pub struct Started {
     phases: Vec<Box<dyn Phase>>,
     runtime: Handle,
@@ -35,7 +37,8 @@ impl Started {
         self.phases.push(Box::new(phase));
     }
 
-    /// Stops all phases, the last one first, in the background: dropping the returned future changes nothing.
+    /// Stops all phases, the last one first, in the background: dropping the returned future
+    /// changes nothing.
     ///
     /// # Errors
     /// The store could not be closed; everything else is stopped nevertheless.

@@ -1,4 +1,5 @@
-//! Preparation: the cheap steps that can fail. They come first, so that an error in the configuration creates no files.
+//! Preparation: the cheap steps that can fail. They come first, so that an error in the
+//! configuration creates no files.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::recording::Recording;
 
-/// The parts of a server that are there before its store. Dropping them closes the port; nothing was recorded yet.
+/// The parts of a server that are there before its store. Dropping them closes the port; nothing
+/// was recorded yet.
 pub struct Preparation {
     pub features: Arc<FeatureGates>,
     pub token_file: Option<TokenFile>,

@@ -98,7 +98,8 @@ async fn point_service_at_fork(registry: &Registry, port: u16) -> Result<(), Err
     start::move_service(registry, port).await.map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
-/// Stores the authorities by which clients are authenticated, where aggregated API servers look for them.
+/// Stores the authorities by which clients are authenticated, where aggregated API servers look for
+/// them.
 ///
 /// # Errors
 /// The store rejects them.
@@ -108,7 +109,8 @@ async fn publish_authorities(registry: &Registry, access: &Access) -> Result<(),
         .map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
-/// Stores the objects in which clients in the cluster find the server, if it has an address for them.
+/// Stores the objects in which clients in the cluster find the server, if it has an address for
+/// them.
 ///
 /// # Errors
 /// The store rejects them.

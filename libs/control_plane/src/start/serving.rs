@@ -150,7 +150,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         background.spawn(manual_clock.run());
         background.spawn(testing.clone().record_running());
     }
-    // A client certificate is valid for a request by the time that it is valid by in TLS: the machine's.
+    // A client certificate is valid for a request by the time that it is valid by in TLS: the
+    // machine's.
     let mut authenticator = Authenticator::new(tokens, Clock::system())
         .with_audiences(signing_key.issuers().to_vec())
         .with_anonymous(options.anonymous_auth);

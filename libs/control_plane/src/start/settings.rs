@@ -25,8 +25,9 @@ pub fn settings(
 ) -> Settings {
     let key = access.signing_key.clone();
     Settings {
-        // There is one server and one store: whatever was admitted is stored within this time. It is no shorter because
-        // clients see a terminating namespace for a while in a real cluster, and rely on it.
+        // There is one server and one store: whatever was admitted is stored within this time. It
+        // is no shorter because clients see a terminating namespace for a while in a real cluster,
+        // and rely on it.
         namespace_grace: Duration::from_secs(2),
         goes_on: is_fork,
         root_ca: Some(access.certificates.ca_pem().to_owned()),
@@ -38,7 +39,8 @@ pub fn settings(
     }
 }
 
-/// Issues the certificates of CertificateSigningRequests by the authority of our own client certificates.
+/// Issues the certificates of CertificateSigningRequests by the authority of our own client
+/// certificates.
 fn sign_certificate(signer: CertificateSigner) -> SignCertificate {
     Arc::new(move |template| {
         let CertificateTemplate { request, usages, not_before, not_after } = template;

@@ -8,7 +8,8 @@ use futures::future::{BoxFuture, FutureExt};
 
 use super::phase::{Phase, Started};
 
-/// A directory that is removed when it is stopped or dropped. The first volume makes it, since most control planes have none.
+/// A directory that is removed when it is stopped or dropped. The first volume makes it, since most
+/// control planes have none.
 struct Temporary(PathBuf);
 
 impl Phase for Temporary {

@@ -1,8 +1,9 @@
 //! The hash of a pod template, by which Deployments and DaemonSets name what they make of it.
 //!
-//! kube-controller-manager hashes a dump of the Go value: every field of every struct, in the order of their declaration, with its
-//! type. So names continue when a cluster moves only if the dump is the same, letter for letter. What has to be known of the
-//! types is in `template_hash/types.txt`, which `libs/kinds/template_types` writes.
+//! kube-controller-manager hashes a dump of the Go value: every field of every struct, in the order
+//! of their declaration, with its type. So names continue when a cluster moves only if the dump is
+//! the same, letter for letter. What has to be known of the types is in `template_hash/types.txt`,
+//! which `libs/kinds/template_types` writes.
 //!
 //! Source: kube-controller-manager's `ComputeHash`, apimachinery's `dump.ForHash`.
 

@@ -1,5 +1,5 @@
-//! Quantities in the dump: Go keeps a number and a scale where they fit, otherwise a decimal of any size, and the text where it is
-//! canonical.
+//! Quantities in the dump: Go keeps a number and a scale where they fit, otherwise a decimal of any
+//! size, and the text where it is canonical.
 //!
 //! Source: apimachinery's `ParseQuantity`.
 

@@ -19,7 +19,8 @@ pub fn matches(name: &str) -> bool {
 /// Returns the usage of a claim.
 ///
 /// - `requested`: the storage it requests
-/// - `allocated`: `status.allocatedResources`; the larger counts while a volume grows or an expansion is reverted
+/// - `allocated`: `status.allocatedResources`; the larger counts while a volume grows or an
+///   expansion is reverted
 /// - `storage_class`: its StorageClass; empty without one
 pub fn usage(requested: Option<Quantity>, allocated: Option<Quantity>, storage_class: &str) -> ResourceList {
     let mut usage = counted([(CLAIMS, 1)]);

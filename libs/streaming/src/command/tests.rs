@@ -8,7 +8,8 @@ use crate::testing::{DEADLINE, Received, SpdyClient, WebSocketClient, handshake}
 
 const ALL: Wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
 
-/// Serves a program that copies its input to its output, up to its end, complains, and ends with a code.
+/// Serves a program that copies its input to its output, up to its end, complains, and ends with a
+/// code.
 fn serve_cat(protocol: &str, wanted: Wanted, code: i32) -> (DuplexStream, JoinHandle<()>) {
     let (client, server) = duplex(1 << 10);
     let handshake = handshake(Purpose::Command, protocol);

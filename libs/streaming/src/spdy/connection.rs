@@ -144,7 +144,8 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             return Err(Malformed("the number of a stream that it cannot open").into());
         }
         self.last = stream;
-        // Streams that ended in both directions are not known to have; the handler has dropped what it reads from them.
+        // Streams that ended in both directions are not known to have; the handler has dropped what
+        // it reads from them.
         self.streams.retain(|_, chunks| !chunks.is_closed());
         if self.streams.len() >= MAX_STREAMS {
             self.driver.send(Outgoing::Refuse(stream)).await;

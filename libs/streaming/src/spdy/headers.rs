@@ -1,4 +1,5 @@
-//! Blocks of headers, compressed with a dictionary. All blocks of one direction are one zlib stream.
+//! Blocks of headers, compressed with a dictionary. All blocks of one direction are one zlib
+//! stream.
 //!
 //! Source: SPDY/3.1, section 2.6.10.
 

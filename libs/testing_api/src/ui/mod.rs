@@ -154,7 +154,8 @@ impl Testing {
     }
 }
 
-/// Authenticates the requests of the page with a cookie as those of an administrator: for the page alone.
+/// Authenticates the requests of the page with a cookie as those of an administrator: for the page
+/// alone.
 pub struct PageAuthenticator {
     sessions: Arc<Sessions>,
     user: Arc<UserInfo>,

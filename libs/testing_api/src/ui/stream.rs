@@ -21,7 +21,8 @@ pub const MAX_STREAMS: usize = 16;
 const COALESCING: Duration = Duration::from_millis(50);
 /// The part of the time in which a stream may compute pictures: one in so many.
 const PART: u32 = 4;
-/// The time after which a line is sent though nothing changed, so that both sides know that the other is there.
+/// The time after which a line is sent though nothing changed, so that both sides know that the
+/// other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The time after which the revision is sent though no node changed.
 const REVISION_INTERVAL: Duration = Duration::from_secs(1);

@@ -8,8 +8,8 @@ pub enum Durability {
     /// A write is on disk before its writer gets the result.
     Sync,
     /// A write has been passed to the operating system before its writer gets the result, so that a
-    /// killed process loses nothing. It is on disk at most so long (and the time that a flush
-    /// takes) after that.
+    /// killed process loses nothing. It is on disk after at most this interval, plus the time that
+    /// a flush takes.
     Interval(Duration),
     /// A write is on disk at some later time, at the latest when the store is closed.
     None,

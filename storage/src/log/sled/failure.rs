@@ -8,7 +8,8 @@ use std::{
 
 use crate::log::error::LogError;
 
-/// Reads what may be damaged: sled trusts some of what it reads, and panics where it should not have.
+/// Reads what may be damaged: sled trusts some of what it reads, and panics where it should not
+/// have.
 pub(super) fn catch<T>(path: &Path, read: impl FnOnce() -> Result<T, LogError>) -> Result<T, LogError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
         let reason = "sled cannot make sense of its files".into();

@@ -13,7 +13,8 @@ use crate::log::{
     notifier::{Notification, Notifier},
 };
 
-/// A thread that flushes within an interval after a change was reported to it, and rests otherwise. Stops when dropped.
+/// A thread that flushes within an interval after a change was reported to it, and rests otherwise.
+/// Stops when dropped.
 pub(super) struct Flusher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -1,8 +1,9 @@
 //! The journal: files beside sled's that hold the rows that sled has not flushed yet.
 //!
-//! sled keeps the newest rows in the memory of the process until it flushes them. With [`Durability::Interval`] each batch is
-//! therefore also written here, with one call and without a sync, before its writers get their results: the operating system has
-//! it then, and keeps it when the process is killed. Only a crash of the machine can lose it.
+//! sled keeps the newest rows in the memory of the process until it flushes them. With
+//! [`Durability::Interval`] each batch is therefore also written here, with one call and without a
+//! sync, before its writers get their results: the operating system has it then, and keeps it when
+//! the process is killed. Only a crash of the machine can lose it.
 //!
 //! ```text
 //! DIR/journal.0, DIR/journal.1   records: length: u32, crc32 of that: u32, crc32 of the rows: u32, rows
@@ -10,8 +11,8 @@
 //! ```
 //! Numbers are little-endian.
 //!
-//! One segment takes the records while a flush makes those of the other one durable; then the other one is emptied. Its pages
-//! rarely get to the disk at all.
+//! One segment takes the records while a flush makes those of the other one durable; then the other
+//! one is emptied. Its pages rarely get to the disk at all.
 //!
 //! Invariants:
 //! - A segment is emptied only when sled has flushed every revision in it.
@@ -35,7 +36,8 @@ use crate::Revision;
 
 const HEADER: usize = 12;
 
-/// The limit of a record's length. A batch has at most a few megabytes, and its last transaction what one entry may have.
+/// The limit of a record's length. A batch has at most a few megabytes, and its last transaction
+/// what one entry may have.
 const MAX_RECORD: usize = 256 << 20;
 
 /// The capacity up to which the buffer of records is kept between batches.
@@ -85,7 +87,8 @@ impl Journal {
     /// Writes the rows of a batch whose newest revision is `newest`.
     ///
     /// # Errors
-    /// The record is not in the journal. Unless half of it can be cut off, nothing is appended until a flush.
+    /// The record is not in the journal. Unless half of it can be cut off, nothing is appended
+    /// until a flush.
     pub fn append(&self, rows: &[Row], newest: Revision) -> io::Result<()> {
         if rows.is_empty() {
             return Ok(());
@@ -209,8 +212,9 @@ pub(super) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Reads the rows that follow the newest revision of sled.
 ///
-/// A killed process leaves at most half a record at the end of a segment. A stopped machine may leave any part of the segments:
-/// what follows a gap is of no use then, and none of it was promised.
+/// A killed process leaves at most half a record at the end of a segment. A stopped machine may
+/// leave any part of the segments: what follows a gap is of no use then, and none of it was
+/// promised.
 pub(super) fn recover(directory: &Path, newest: Revision) -> io::Result<Recovered> {
     let mut segments = Vec::new();
     let mut recovered = Recovered { rows: Vec::new(), newest, damage: None };
@@ -258,8 +262,9 @@ struct Record {
     rows: Vec<Row>,
 }
 
-/// Reads the records of a segment up to its end, or to the first one that is unreadable. Returns them, and whether something else
-/// follows than the part of a record that a process wrote before it was killed.
+/// Reads the records of a segment up to its end, or to the first one that is unreadable. Returns
+/// them, and whether something else follows than the part of a record that a process wrote before
+/// it was killed.
 fn read(file: File) -> io::Result<(Vec<Record>, bool)> {
     let mut rest = file.metadata()?.len();
     let mut file = BufReader::new(file);

@@ -24,8 +24,9 @@ const BATCH_BYTES: u64 = 1 << 20;
 const WAITING: usize = 4;
 
 impl Tree {
-    /// Passes every entry to `visit`, while a thread reads those that follow. After the first revision and up to the second, there
-    /// must be a whole transaction for each. Returns the bytes of all rows.
+    /// Passes every entry to `visit`, while a thread reads those that follow. After the first
+    /// revision and up to the second, there must be a whole transaction for each. Returns the bytes
+    /// of all rows.
     pub(super) fn load(
         &self,
         revisions: (Revision, Revision),
@@ -79,8 +80,8 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an entry are the
-    /// assembler's concern.)
+    /// Makes sure that nothing is missing between two rows above the compact revision. (Parts of an
+    /// entry are the assembler's concern.)
     pub(super) fn check_order(
         &self,
         previous: Option<Header>,

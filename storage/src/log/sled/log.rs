@@ -36,7 +36,8 @@ pub struct SledLog {
     directory: Directory,
     reserve: Reserve,
     durability: Durability,
-    /// After the first and up to the second there was a row for every revision when the log was opened.
+    /// After the first and up to the second there was a row for every revision when the log was
+    /// opened.
     whole: (Revision, Revision),
     compact_revision: CompactRevision,
     newest: Revision,
@@ -51,21 +52,24 @@ pub struct SledLog {
     can_shrink: bool,
 }
 
-/// The number of revisions that are reserved at a time: each reservation costs a flush, each crash wastes those that are left.
+/// The number of revisions that are reserved at a time: each reservation costs a flush, each crash
+/// wastes those that are left.
 const RESERVATION: u64 = 100_000;
 
 impl SledLog {
     /// Opens the log in a directory, or begins one there.
     ///
     /// # Errors
-    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was changed since it was
-    /// closed, if it ends before what is known to have been on disk, or is not one of ours.
+    /// [`LogError::InUse`] at once if another process has it. [`LogError::Damaged`] if it was
+    /// changed since it was closed, if it ends before what is known to have been on disk, or is not
+    /// one of ours.
     pub fn open(path: &Path, durability: Durability) -> Result<SledLog, LogError> {
         SledLog::open_with(path, durability, Reserve::available())
     }
 
-    /// Begins a log in a directory that has none, with a revision as its newest and its compact revision: it continues a
-    /// history that others know up to there. What is appended is on disk when the log is closed.
+    /// Begins a log in a directory that has none, with a revision as its newest and its compact
+    /// revision: it continues a history that others know up to there. What is appended is on disk
+    /// when the log is closed.
     ///
     /// # Errors
     /// As [`open`](Self::open), and [`LogError::Damaged`] if the directory has a log.
@@ -146,7 +150,8 @@ impl SledLog {
         })
     }
 
-    /// Writes rows, and again with more of the reserve if another process was faster to take the space that was made for them.
+    /// Writes rows, and again with more of the reserve if another process was faster to take the
+    /// space that was made for them.
     fn write_with_reserve(&mut self, rows: &[Row], newest: Revision) -> Result<(), LogError> {
         loop {
             let written = self.write(rows, newest);
@@ -158,7 +163,8 @@ impl SledLog {
         }
     }
 
-    /// Opens the files of a sled that has failed again, with parts of the reserve if need be. Returns whether that was possible.
+    /// Opens the files of a sled that has failed again, with parts of the reserve if need be.
+    /// Returns whether that was possible.
     fn reopen_failed_tree(&mut self) -> Result<bool, LogError> {
         while self.tree.as_ref().is_none_or(|tree| tree.has_failed()) {
             match self.reopen() {

@@ -1,4 +1,5 @@
-//! Opening a log: the newest revision that it has, and whether that is all that was ever acknowledged.
+//! Opening a log: the newest revision that it has, and whether that is all that was ever
+//! acknowledged.
 
 use super::{
     directory::Directory,
@@ -101,7 +102,8 @@ impl Tree {
         }
     }
 
-    /// Writes what a journal has after the newest revision of the log, and flushes it. Returns the newest revision then.
+    /// Writes what a journal has after the newest revision of the log, and flushes it. Returns the
+    /// newest revision then.
     pub fn replay_journal(
         &self,
         directory: &Directory,
@@ -130,8 +132,9 @@ impl Tree {
         Ok(recovered.newest)
     }
 
-    /// Begins the journal that the durability needs, and records whether a killed process loses anything from now on. The log is
-    /// on disk, and no record of an earlier journal is needed any more.
+    /// Begins the journal that the durability needs, and records whether a killed process loses
+    /// anything from now on. The log is on disk, and no record of an earlier journal is needed any
+    /// more.
     fn begin_journal(
         &self,
         directory: &Directory,

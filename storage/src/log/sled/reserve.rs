@@ -1,10 +1,10 @@
 //! Space on the disk that is reserved for the time when the disk is full.
 //!
-//! A log grows even when objects are deleted. So a file is kept that has no use but to be made smaller when the disk is full: then
-//! deletions can continue, and free space.
+//! A log grows even when objects are deleted. So a file is kept that has no use but to be made
+//! smaller when the disk is full: then deletions can continue, and free space.
 //!
-//! Nobody else may take that space. A refused write leaves the reserve alone; a write that frees objects takes the little that it
-//! needs, and what it leaves is put back as soon as it is on disk.
+//! Nobody else may take that space. A refused write leaves the reserve alone; a write that frees
+//! objects takes the little that it needs, and what it leaves is put back as soon as it is on disk.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,8 @@ use super::private;
 /// The size of the file. On a small disk it takes half of what is free at most.
 const SIZE: u64 = 8 << 20;
 
-/// The bytes that must be left beside those that are about to be written: for sled's own files, and for other processes' sake.
+/// The bytes that must be left beside those that are about to be written: for sled's own files, and
+/// for other processes' sake.
 const MARGIN: u64 = 1 << 20;
 
 /// The margin while the reserve is in use.
@@ -28,7 +29,8 @@ const LAST_MARGIN: u64 = 256 << 10;
 /// The bytes that are given up at a time.
 const PART: u64 = SIZE / 8;
 
-/// The bytes that must be free before all writes are admitted again: more than the margin, so that the next write is not refused.
+/// The bytes that must be free before all writes are admitted again: more than the margin, so that
+/// the next write is not refused.
 const RECOVERED: u64 = 2 * MARGIN;
 
 /// Measures the free bytes on the disk that holds a directory.
@@ -76,18 +78,20 @@ impl Reserve {
         self.is_in_use = true;
     }
 
-    /// Makes space for `bytes`, and returns whether so many can be written. It takes missing space
+    /// Makes space for `bytes`, and returns whether they can be written. It takes missing space
     /// from the reserve, if that is permitted. If the free space is unknown, it returns `true`, so
     /// that writing is tried.
     pub fn make_space(&mut self, bytes: u64) -> bool {
         let Some(free) = self.free() else { return true };
-        // sled writes a page anew from time to time, so that each byte may take two; the journal has it, too.
+        // sled writes a page anew from time to time, so that each byte may take two; the journal
+        // has it, too.
         let needed = bytes.saturating_mul(3) + if self.is_in_use { LAST_MARGIN } else { MARGIN };
         let missing = needed.saturating_sub(free);
         if missing == 0 {
             return true;
         }
-        // Too little would be lost to others. It may do where nothing is about to be written but sled's own.
+        // Too little would be lost to others. It may do where nothing is about to be written but
+        // sled's own.
         let is_enough = self.held >= missing;
         if !self.is_in_use || self.held == 0 || (!is_enough && bytes > 0) {
             return false;
@@ -97,8 +101,8 @@ impl Reserve {
         is_enough && self.held == left
     }
 
-    /// Gives a part of the reserve up, because writing failed although there seemed to be space. Returns whether there was any, and it
-    /// could be given up.
+    /// Gives a part of the reserve up, because writing failed although there seemed to be space.
+    /// Returns whether there was any, and it could be given up.
     pub fn give_up(&mut self) -> bool {
         let before = self.held;
         if before > 0 {
@@ -116,8 +120,8 @@ impl Reserve {
         }
     }
 
-    /// Fills the reserve as far as there is space. Returns whether there is enough beside it for all writes; then nothing is taken
-    /// from it any more.
+    /// Fills the reserve as far as there is space. Returns whether there is enough beside it for
+    /// all writes; then nothing is taken from it any more.
     pub fn hold(&mut self) -> bool {
         let size = self.free().map_or(SIZE, |free| self.held.saturating_add(free) / 2);
         let has_recovered = self.grow(size) && self.free().is_none_or(|free| free >= RECOVERED);

@@ -1,10 +1,11 @@
-//! Giving disk back. sled uses the space of its file again, but never makes the file smaller. When next to nothing of a large
-//! file is in use, that is copied to a new one, which takes its place.
+//! Giving disk back. sled uses the space of its file again, but never makes the file smaller. When
+//! next to nothing of a large file is in use, that is copied to a new one, which takes its place.
 //!
 //! Always true here:
-//! - The two change places in one step, when both are on disk: a crash at any time leaves one whole log under its name, and the
-//!   other is removed when the store is opened again.
-//! - A log that cannot be copied (no space, a file system that cannot exchange names) stays as it is.
+//! - The two change places in one step, when both are on disk: a crash at any time leaves one whole
+//!   log under its name, and the other is removed when the store is opened again.
+//! - A log that cannot be copied (no space, a file system that cannot exchange names) stays as it
+//!   is.
 //! - While the store is in use, only so little is copied that writers hardly notice.
 
 use std::{

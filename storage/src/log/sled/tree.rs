@@ -36,7 +36,8 @@ pub(super) const COMPACT_REVISION: &[u8] = b"meta/floor";
 /// The mark of the revisions that may have been given out.
 pub(super) const RESERVED: &[u8] = b"meta/reserved";
 
-/// sled's page cache: rows are not read again after loading, so it only has to hold the pages being written.
+/// sled's page cache: rows are not read again after loading, so it only has to hold the pages being
+/// written.
 const CACHE: u64 = 4 << 20;
 
 /// The time to wait for sled's own threads to close its files.
@@ -168,7 +169,8 @@ impl Tree {
     }
 }
 
-/// Waits until sled's threads have closed the file of a log, which they do some time after the last handle is dropped.
+/// Waits until sled's threads have closed the file of a log, which they do some time after the last
+/// handle is dropped.
 pub(super) fn wait_for_sled(log: &Path, store: &Path) -> Result<(), LogError> {
     let Ok(file) = File::open(log.join("db")) else { return Ok(()) };
     let deadline = Instant::now() + RELEASE_TIMEOUT;

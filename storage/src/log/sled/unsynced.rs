@@ -1,6 +1,7 @@
 //! The transactions that were appended, but may not be on disk yet.
 //!
-//! They are kept in memory, to be written again should sled fail, and in the journal, where a killed process leaves them.
+//! They are kept in memory, to be written again should sled fail, and in the journal, where a
+//! killed process leaves them.
 
 use std::{collections::VecDeque, io, sync::Arc};
 

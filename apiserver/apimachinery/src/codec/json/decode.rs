@@ -1,11 +1,13 @@
 //! Decode: converts JSON text to a normalized object in one pass, by the schema table.
 //!
-//! The result equals a round trip through the Go struct: null is absence, empty `omitempty` members are dropped, zero
-//! values that Go prints are present (except those printed as null), quantities, times and base64 are canonical.
-//! Unknown and duplicate fields are reported in document order; duplicate ones are merged as Go merges them.
+//! The result equals a round trip through the Go struct: null is absence, empty `omitempty` members
+//! are dropped, zero values that Go prints are present (except those printed as null), quantities,
+//! times and base64 are canonical. Unknown and duplicate fields are reported in document order;
+//! duplicate ones are merged as Go merges them.
 //!
-//! Errors have Go's precedence: a syntax error, then a `kind` or `apiVersion` that is not a string, then a value that
-//! is rejected by a type with a JSON unmarshaler of its own, then the first value of a wrong type.
+//! Errors have Go's precedence: a syntax error, then a `kind` or `apiVersion` that is not a string,
+//! then a value that is rejected by a type with a JSON unmarshaler of its own, then the first value
+//! of a wrong type.
 
 use std::collections::HashSet;
 use std::str::FromStr;
@@ -27,13 +29,14 @@ pub fn decode(text: &[u8], id: StructId) -> std::result::Result<Decoded, DecodeE
     decode_with_meta(text, Some(id)).1
 }
 
-/// Decodes the JSON text of an object without a type, such as a custom resource: no field is unknown.
+/// Decodes the JSON text of an object without a type, such as a custom resource: no field is
+/// unknown.
 pub fn decode_untyped(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     decode_with_meta(text, None).1
 }
 
-/// Decodes a document that another server sent, within limits. Members that the type does not have, and the members `skipped` of the
-/// document, take no memory and do not count.
+/// Decodes a document that another server sent, within limits. Members that the type does not have,
+/// and the members `skipped` of the document, take no memory and do not count.
 pub fn decode_response(
     text: &[u8],
     id: StructId,
@@ -60,8 +63,8 @@ pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     }
 }
 
-/// Decodes any JSON value that is part of a document: at that depth, after that many other objects and arrays, to
-/// which it adds its own.
+/// Decodes any JSON value that is part of a document: at that depth, after that many other objects
+/// and arrays, to which it adds its own.
 pub(in crate::codec) fn decode_raw(
     text: &[u8],
     depth: usize,
@@ -101,10 +104,11 @@ struct Decoder<'a> {
     path: Vec<Step<'a>>,
     meta: TypeMeta,
     strict: Messages,
-    /// The members of a document of another server that are skipped. What is unknown in it is not reported.
+    /// The members of a document of another server that are skipped. What is unknown in it is not
+    /// reported.
     skipped: Option<&'static [&'static str]>,
-    /// Set inside of types with a JSON unmarshaler of their own: there are no messages, and a type mismatch ends the
-    /// decoding.
+    /// Set inside of types with a JSON unmarshaler of their own: there are no messages, and a type
+    /// mismatch ends the decoding.
     in_unmarshaler: bool,
     unreadable: Option<String>,
     refused: Option<String>,
@@ -186,8 +190,8 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
-    /// Decodes a value of a type; `old` is the value of an earlier member with the same name. Null is returned as
-    /// null.
+    /// Decodes a value of a type; `old` is the value of an earlier member with the same name. Null
+    /// is returned as null.
     fn value(&mut self, ty: &Type, old: Option<Value>) -> Result<Value> {
         let kind = self.reader.peek()?;
         match (ty, kind) {
@@ -264,7 +268,8 @@ impl<'a> Decoder<'a> {
             let mut value = self.member(field, old)?;
             self.path.pop();
             if field.name == "managedFields" && self.path.len() == 1 && value == Value::Array(Vec::new()) {
-                // An empty list of managers is not the same as none: as one empty entry, it is not dropped.
+                // An empty list of managers is not the same as none: as one empty entry, it is not
+                // dropped.
                 value = Value::Array(vec![Value::Object(Map::new())]);
             }
             if !zero::is_omitted(field, &value) {
@@ -577,7 +582,8 @@ impl<'a> Decoder<'a> {
         self.strict.push(format!("{what} {}", crate::field::quote(&path)));
     }
 
-    /// Records a value of the wrong type; decoding continues, since later errors may have precedence.
+    /// Records a value of the wrong type; decoding continues, since later errors may have
+    /// precedence.
     fn type_mismatch(&mut self, what: &str) {
         let error = self.type_error(what, None);
         self.keep_type_mismatch(error);

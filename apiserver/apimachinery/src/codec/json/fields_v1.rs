@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::text::{write_string, write_untyped};
 use crate::field::quote;
 
-/// Writes a set of fields. Members come first, then items by their keys, where numbers count as numbers.
+/// Writes a set of fields. Members come first, then items by their keys, where numbers count as
+/// numbers.
 pub fn write_fields_v1(value: &Value, out: &mut Vec<u8>) {
     let Value::Object(elements) = value else { return write_untyped(value, out) };
     let mut separator = b'{';
@@ -35,7 +36,8 @@ fn is_in_order(elements: &Map<String, Value>) -> bool {
     elements.keys().filter(|element| !element.starts_with("f:")).nth(1).is_none()
 }
 
-/// An element taken apart, in the order of structured-merge-diff: members, items by their keys, by value, by index.
+/// An element taken apart, in the order of structured-merge-diff: members, items by their keys, by
+/// value, by index.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element<'t> {
     /// `f:name`, and `.`.

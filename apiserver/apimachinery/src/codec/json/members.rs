@@ -6,7 +6,8 @@ use super::reader::{Kind, Reader, SyntaxError};
 use crate::codec::DecodeError;
 use crate::codec::limits::Limits;
 
-/// Calls `each` with the name and the text of each member of an object, which may have any number of them; none is decoded.
+/// Calls `each` with the name and the text of each member of an object, which may have any number
+/// of them; none is decoded.
 ///
 /// # Errors
 /// The text is not JSON, or nested too deep. Members before that were visited.

@@ -1,7 +1,8 @@
 //! Reader: JSON text, token by token.
 //!
-//! Accepts what Go's scanner accepts (malformed UTF-8 and lone surrogates become U+FFFD) and rejects the rest with its
-//! messages, which clients see. Nesting is bounded, since values are built and dropped recursively.
+//! Accepts what Go's scanner accepts (malformed UTF-8 and lone surrogates become U+FFFD) and
+//! rejects the rest with its messages, which clients see. Nesting is bounded, since values are
+//! built and dropped recursively.
 
 use std::borrow::Cow;
 
@@ -65,7 +66,8 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, depth: 0, collections: 0, values: 0, limits }
     }
 
-    /// Reads text that is part of a document: at that depth, after that many other objects and arrays.
+    /// Reads text that is part of a document: at that depth, after that many other objects and
+    /// arrays.
     pub fn inside(bytes: &'a [u8], depth: usize, collections: usize) -> Reader<'a> {
         Reader { depth, collections, ..Reader::new(bytes) }
     }

@@ -1,8 +1,8 @@
 //! Write: JSON text as Go prints it.
 //!
-//! Members of structs are in Go's order, those of maps and untyped objects are sorted. Zero values that Go prints are
-//! added, those it omits are dropped, and so are unknown members. A value that does not match its type is written as
-//! it is: this never fails.
+//! Members of structs are in Go's order, those of maps and untyped objects are sorted. Zero values
+//! that Go prints are added, those it omits are dropped, and so are unknown members. A value that
+//! does not match its type is written as it is: this never fails.
 
 use serde_json::{Map, Value};
 

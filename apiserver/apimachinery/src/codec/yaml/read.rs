@@ -1,7 +1,7 @@
 //! Read: the first document of a YAML stream, as JSON text.
 //!
-//! Composing the document needs no recursion; the conversion to JSON follows aliases, so its depth, nodes and bytes
-//! are bounded before they are created.
+//! Composing the document needs no recursion; the conversion to JSON follows aliases, so its depth,
+//! nodes and bytes are bounded before they are created.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -29,7 +29,8 @@ const NODE_BYTES: usize = 8;
 /// The maximum number of scalars, lists, maps and aliases of a document.
 const MAX_NODES: usize = 1_000_000;
 
-/// The maximum number of `[`, `{` and `,`: the scanner buffers a flow collection until it is closed.
+/// The maximum number of `[`, `{` and `,`: the scanner buffers a flow collection until it is
+/// closed.
 const MAX_FLOW_INDICATORS: usize = 500_000;
 
 /// The maximum bytes of all tags, with the prefixes that they abbreviate.

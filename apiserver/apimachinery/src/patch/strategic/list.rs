@@ -1,8 +1,9 @@
 //! The items of lists that are merged: what identifies them, and the order of the result.
 //!
-//! The order of a merged list: the items in the patch are in the patch's order (or that of `$setElementOrder`), the
-//! others in the live order, and the two are interleaved: another item precedes a patched one only if both are live
-//! and it preceded it already. So new items come first.
+//! The order of a merged list: the items in the patch are in the patch's order (or that of
+//! `$setElementOrder`), the others in the live order, and the two are interleaved: another item
+//! precedes a patched one only if both are live and it preceded it already. So new items come
+//! first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -96,8 +97,8 @@ pub fn order_items(
     Ok(arranged)
 }
 
-/// Sorts by live position. Items without one exist only under an empty `$setElementOrder`; each is moved to the front,
-/// and one with a position then precedes those.
+/// Sorts by live position. Items without one exist only under an empty `$setElementOrder`; each is
+/// moved to the front, and one with a position then precedes those.
 fn order_by_live_position(mut items: Vec<(Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
     if items.iter().all(|(place, _)| place.is_some()) {
         items.sort_by_key(|(place, _)| *place);

@@ -124,8 +124,8 @@ fn new_value(patch: &mut Value) -> Option<Value> {
     drop_directives(patch).then(|| patch.clone())
 }
 
-/// Merges by the field's patch strategy; a list without one is replaced. With `deletes`, `patch` lists the values to
-/// delete.
+/// Merges by the field's patch strategy; a list without one is replaced. With `deletes`, `patch`
+/// lists the values to delete.
 fn merge_lists(live: Vec<Value>, patch: &mut [Value], list: &ListField, deletes: bool) -> Result<Vec<Value>> {
     if !list.field.merges() && !deletes {
         return Ok(patch.to_vec());

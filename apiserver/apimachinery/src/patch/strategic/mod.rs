@@ -1,18 +1,20 @@
 //! Strategic merge patch: a merge patch that uses the object's type to merge lists.
 //!
-//! A list with a patch strategy is merged item by item, by the field's merge key or, for lists of primitives, by
-//! value. Members that start with `$` are directives for the map that contains them:
+//! A list with a patch strategy is merged item by item, by the field's merge key or, for lists of
+//! primitives, by value. Members that start with `$` are directives for the map that contains them:
 //! Members that start with `$` are directives, to the map they stand in:
 //!
-//! - `$patch: replace` or `delete`: take the patch's map instead, or none; in an item of a list: for that item, or the
-//!   list;
+//! - `$patch: replace` or `delete`: take the patch's map instead, or none; in an item of a list:
+//!   for that item, or the list;
 //! - `$retainKeys: [..]`: drop every other member of the map;
 //! - `$deleteFromPrimitiveList/FIELD: [..]`: remove these values from the list;
 //! - `$setElementOrder/FIELD: [..]`: the order of the merged list, see [`list`].
 //!
-//! The patch is consumed during the merge: applied directives and lists are removed from it, and errors show the rest.
+//! The patch is consumed during the merge: applied directives and lists are removed from it, and
+//! errors show the rest.
 //!
-//! Source: API conventions, "PATCH operations", and the design "preserve order in strategic merge patch".
+//! Source: API conventions, "PATCH operations", and the design "preserve order in strategic merge
+//! patch".
 
 mod directives;
 mod fields;
@@ -48,8 +50,8 @@ impl Merged {
 
 /// Merges `patch` into `target`, an object of type `kind`.
 ///
-/// 400 and 422 for violations of the patch format, 500 without a reason for a patch that does not match the object's
-/// type, and 422 if the merged object cannot be of that type.
+/// 400 and 422 for violations of the patch format, 500 without a reason for a patch that does not
+/// match the object's type, and 422 if the merged object cannot be of that type.
 pub fn apply(target: Value, patch: Value, kind: StructId) -> Result<Merged> {
     let mut patch = match patch {
         Value::Null => Map::new(),

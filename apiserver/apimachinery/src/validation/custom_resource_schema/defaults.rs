@@ -1,4 +1,5 @@
-//! Defaults have the type and satisfy the rules of their values, and say nothing that is not specified.
+//! Defaults have the type and satisfy the rules of their values, and say nothing that is not
+//! specified.
 //!
 //! Source: apiextensions-apiserver, `schema/defaulting/validation.go`.
 
@@ -13,7 +14,8 @@ use crate::schema::{Structural, StructuralSchema};
 use crate::validation::rules::{self, RuleSet};
 use crate::validation::structural;
 
-/// The work that the rules of all defaults of a schema may cause: whoever writes a definition waits for it.
+/// The work that the rules of all defaults of a schema may cause: whoever writes a definition waits
+/// for it.
 const LIMITS: Limits = Limits { steps: 5_000_000, bytes: 16 << 20, time: Duration::from_secs(1) };
 
 /// Validates the defaults in a schema, which is read as `structural`.

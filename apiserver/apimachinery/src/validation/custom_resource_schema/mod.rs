@@ -7,7 +7,8 @@
 //! | `defaults.rs` | defaults have the type and satisfy the rules of their values |
 //! | `selectable_fields.rs` | the fields that selectors may name |
 //!
-//! Source: apiextensions-apiserver's `validateCustomResourceDefinitionValidation`; KEP-1693 (structural schemas).
+//! Source: apiextensions-apiserver's `validateCustomResourceDefinitionValidation`; KEP-1693
+//! (structural schemas).
 
 mod defaults;
 mod document;
@@ -22,7 +23,8 @@ use crate::schema::StructuralSchema;
 pub use document::has_defaults;
 pub use selectable_fields::validate_selectable_fields;
 
-/// The members that the root of a schema may have where the status has an endpoint of its own, in the words of Go.
+/// The members that the root of a schema may have where the status has an endpoint of its own, in
+/// the words of Go.
 const AT_STATUS_ROOT: [(&str, &str); 22] = [
     ("description", "Description"),
     ("type", "Type"),
@@ -48,7 +50,8 @@ const AT_STATUS_ROOT: [(&str, &str); 22] = [
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// Validates the `openAPIV3Schema` of a version. `has_status`: the status has an endpoint of its own.
+/// Validates the `openAPIV3Schema` of a version. `has_status`: the status has an endpoint of its
+/// own.
 pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     if !schema.exists() {
         return;

@@ -1,6 +1,8 @@
-//! `x-kubernetes-validations`: the rules of a schema, compiled, and evaluated against custom resources.
+//! `x-kubernetes-validations`: the rules of a schema, compiled, and evaluated against custom
+//! resources.
 //!
-//! Source: apiextensions-apiserver's `pkg/apiserver/schema/cel`, `compilation.go` and `validation.go`.
+//! Source: apiextensions-apiserver's `pkg/apiserver/schema/cel`, `compilation.go` and
+//! `validation.go`.
 
 mod evaluate;
 mod field_path;
@@ -22,13 +24,14 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles the rules of the OpenAPI v3 schema of a custom resource. What does not compile is reported when it is
-    /// evaluated; a definition with such a rule is refused.
+    /// Compiles the rules of the OpenAPI v3 schema of a custom resource. What does not compile is
+    /// reported when it is evaluated; a definition with such a rule is refused.
     pub fn read(schema: &Value) -> RuleSet {
         RuleSet::of_value(schema, true)
     }
 
-    /// Compiles the rules of the schema of any value. `is_object`: of a whole object, with a type and metadata.
+    /// Compiles the rules of the schema of any value. `is_object`: of a whole object, with a type
+    /// and metadata.
     pub fn of_value(schema: &Value, is_object: bool) -> RuleSet {
         RuleSet { root: RuleNode::read(schema, is_object, 0) }
     }
@@ -50,7 +53,8 @@ struct RuleNode {
     properties: BTreeMap<String, RuleNode>,
     entries: Option<Box<RuleNode>>,
     items: Option<Box<RuleNode>>,
-    /// The keys of the items of a list of type map; None for other lists, whose items are not correlated.
+    /// The keys of the items of a list of type map; None for other lists, whose items are not
+    /// correlated.
     keys: Option<Vec<String>>,
     /// The members are not correlated.
     atomic: bool,
@@ -143,7 +147,8 @@ impl CompiledRule {
     }
 }
 
-/// The variables of the rules of one schema. They have all its types, so that they are not made for each rule.
+/// The variables of the rules of one schema. They have all its types, so that they are not made for
+/// each rule.
 pub struct Environments {
     decl: Arc<DeclType>,
     plain: OnceCell<Env>,

@@ -1,4 +1,5 @@
-//! The checks of the baseline and the restricted level, each with the version in which it was introduced or changed.
+//! The checks of the baseline and the restricted level, each with the version in which it was
+//! introduced or changed.
 
 use std::collections::BTreeSet;
 
@@ -111,7 +112,8 @@ const fn restricted(id: &'static str, since: &'static [(u32, Rule)], replaces: &
     Check { id, level: Level::Restricted, since, replaces }
 }
 
-/// All checks, in the order in which violations are listed: baseline first, each level sorted by id.
+/// All checks, in the order in which violations are listed: baseline first, each level sorted by
+/// id.
 const CHECKS: [Check; 19] = [
     baseline("appArmorProfile", &[(0, app_armor)]),
     baseline("capabilities_baseline", &[(0, capabilities_baseline)]),

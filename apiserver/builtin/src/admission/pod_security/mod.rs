@@ -1,7 +1,8 @@
 //! PodSecurity: the Pod Security Standards, by the labels of a namespace.
 //!
-//! Pods that violate the level of `enforce` are rejected; pods and templates of workloads that violate the level of `warn` are
-//! admitted with a warning. The labels are parsed in [`policy`], the rules are in [`checks`].
+//! Pods that violate the level of `enforce` are rejected; pods and templates of workloads that
+//! violate the level of `warn` are admitted with a warning. The labels are parsed in [`policy`],
+//! the rules are in [`checks`].
 //!
 //! Source: Kubernetes documentation, "Pod Security Standards".
 

@@ -52,7 +52,8 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Parses the labels. Where they are invalid, `enforce` falls back to the restricted level and `warn` to the privileged one.
+    /// Parses the labels. Where they are invalid, `enforce` falls back to the restricted level and
+    /// `warn` to the privileged one.
     pub(super) fn of_labels(labels: &Value) -> (Policy, Errors) {
         let labels = Field::at(Some(labels), Path::of("metadata.labels"));
         let mut reader = Reader { labels, errors: Errors::new() };

@@ -127,7 +127,7 @@ struct Following {
 /// change while a log is followed.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
-    /// The behavior of pods without annotations.
+    /// The behavior of pods without a specific one.
     pub profile: Profile,
     /// The overrides of owners and of the namespace.
     pub inherited: Vec<Overrides>,

@@ -1,7 +1,7 @@
 //! Pod: the rules beyond those of its spec.
 //!
-//! The rules of the spec are in `pod_spec`; those of updates and of the pod's subresources in the modules
-//! below.
+//! The rules of the spec are in `pod_spec`; those of updates and of the pod's subresources in the
+//! modules below.
 
 mod members;
 mod resize;
@@ -137,7 +137,8 @@ impl Strategy for PodStrategy {
     fn warnings(&self, pod: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         match old {
             None => pod_spec::pod_warnings(pod),
-            // Updates of pods are rarely made by people, so warnings about the spec would not be read.
+            // Updates of pods are rarely made by people, so warnings about the spec would not be
+            // read.
             Some(old) => status::warnings(pod, old),
         }
     }

@@ -12,8 +12,8 @@ use crate::pod_spec::{ContainerType, annotations, is_sidecar, qos_class};
 
 const TYPES: [ContainerType; 2] = [ContainerType::App, ContainerType::Init];
 
-/// Keeps only resources and resize policies of the request; keeps everything if the containers differ, so that
-/// validation can report it.
+/// Keeps only resources and resize policies of the request; keeps everything if the containers
+/// differ, so that validation can report it.
 pub fn prepare(pod: &mut Value, old: &Value) {
     let count = |pod: &Value, list: &str| pod["spec"].get(list).and_then(Value::as_array).map_or(0, Vec::len);
     if TYPES.map(ContainerType::list).iter().any(|list| count(pod, list) != count(old, list)) {

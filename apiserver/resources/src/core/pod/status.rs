@@ -346,7 +346,8 @@ fn validate_user(user: &Field<'_>, windows: bool, errors: &mut Errors) {
 
 /// Validates the health of a container's devices.
 ///
-/// - `containers`: those of the spec by name; `claims`: the claimed devices of each, as far as they were looked up.
+/// - `containers`: those of the spec by name; `claims`: the claimed devices of each, as far as they
+///   were looked up.
 fn validate_health<'a>(
     status: &Field<'_>,
     container_type: ContainerType,

@@ -1,8 +1,8 @@
 //! Service: a union by `type`.
 //!
-//! [`allocation`] allocates addresses and ports; the registry calls it before the strategy, because the rules require
-//! the allocated fields. `validation` contains the rules; this file the defaults, the fields that a change of type
-//! clears, and the warnings.
+//! [`allocation`] allocates addresses and ports; the registry calls it before the strategy, because
+//! the rules require the allocated fields. `validation` contains the rules; this file the defaults,
+//! the fields that a change of type clears, and the warnings.
 
 pub mod allocation;
 mod spec;

@@ -1,6 +1,7 @@
 //! The paths of a document: the operations of a resource, with their ids, parameters and responses.
 //!
-//! [`VERBS`] describes the verbs, [`Verb::of_custom`] the differences of custom resources. Start at [`of_version`].
+//! [`VERBS`] describes the verbs, [`Verb::of_custom`] the differences of custom resources. Start at
+//! [`of_version`].
 
 mod parameters;
 

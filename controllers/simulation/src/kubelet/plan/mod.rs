@@ -1,5 +1,5 @@
-//! The plan for a pod: which status to write, which events to record, whether to delete it, and when to reconcile again.
-//! Pure: from the pod, its state so far, and the time.
+//! The plan for a pod: which status to write, which events to record, whether to delete it, and
+//! when to reconcile again. Pure: from the pod, its state so far, and the time.
 
 use coracle_behavior::PodBehavior;
 use k8s_openapi::api::core::v1::Pod;
