@@ -92,7 +92,7 @@ impl Driver {
         self == Driver::Csi
     }
 
-    /// Returns the phase of a volume whose deletion failed.
+    /// Returns the phase of a volume after a failed deletion.
     pub fn phase_after_failure(self) -> &'static str {
         match self {
             Driver::HostPath => "Failed",

@@ -1,4 +1,4 @@
-//! Random requests whose responses a real kube-apiserver has given before
+//! Random requests with the responses that a real kube-apiserver has given before
 //! (`e2e/peer/differential.sample.gz`): the responses must be as equal as they were.
 //! `e2e/peer/differences.md` lists what differs, and why.
 

@@ -24,7 +24,7 @@ fn config_map(name: &str) -> Result<ConfigMap> {
     object(json!({"metadata": {"name": name}, "data": {"name": name}}))
 }
 
-/// Starts a control plane with a Deployment whose pods run, and a ConfigMap.
+/// Starts a control plane with a Deployment, its running pods, and a ConfigMap.
 async fn template() -> Result<ControlPlane> {
     let control_plane = ControlPlane::builder().ephemeral().start().await?;
     // The controllers create the objects of each namespace before the tests create theirs.

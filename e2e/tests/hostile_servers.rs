@@ -117,7 +117,7 @@ async fn a_response_of_a_webhook_takes_little_more_memory_than_its_bytes() -> Re
     Ok(())
 }
 
-/// Serves an aggregated API whose documents have the maximum size.
+/// Serves an aggregated API with documents of the maximum size.
 async fn hostile_api(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let document = match request.uri().path() {
         "/apis/g.example.com/v1" => {

@@ -224,7 +224,7 @@ async fn a_rollout_that_a_quota_stops_continues_when_the_quota_is_lifted() -> Re
     client.until_at_rest(&WORKLOADS, REST).await
 }
 
-/// Covers a DaemonSet and a Job whose pods exceed the quota.
+/// Covers a DaemonSet and a Job with pods that exceed the quota.
 #[tokio::test]
 async fn what_a_quota_forbids_is_created_when_it_is_lifted() -> Result<()> {
     let (_cluster, mut client) = start().await?;

@@ -1,5 +1,5 @@
-//! Nodes that are cordoned, drained, tainted and lost, pods that are bound by hand or preempted,
-//! and certificates that are requested: from the view of their users.
+//! Nodes that are cordoned, drained, tainted and lost, pods that a client binds or that are
+//! preempted, and certificates that are requested: from the view of their users.
 
 use std::time::Duration;
 

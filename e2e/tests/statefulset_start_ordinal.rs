@@ -144,7 +144,7 @@ async fn bind(scenario: &mut Scenario, name: &str, volume: &str, class: &str) ->
     scenario.until(name, is_bound).await.map(drop)
 }
 
-/// Covers "Migrating across clusters": the volumes are created there by hand, with their data.
+/// Covers "Migrating across clusters": a client creates the volumes there, with their data.
 async fn slices_move_to_another_cluster(scenario: &mut Scenario) -> Result<()> {
     const REPLICAS: u32 = 3;
     let mut there = scenario.start_another().await?;

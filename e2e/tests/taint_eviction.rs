@@ -1,5 +1,5 @@
 //! Taints that evict: upstream's end-to-end behaviors (`[sig-node] NoExecuteTaintManager`). The
-//! node is tainted by hand.
+//! node is tainted by a client.
 
 use std::time::Duration;
 

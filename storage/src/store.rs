@@ -59,7 +59,7 @@ impl<I: Index> Store<I> {
         Store::open_with_authors(log, index, options, &|_| None)
     }
 
-    /// Opens a log whose changes have known authors.
+    /// Opens a log of changes with known authors.
     ///
     /// - `authors`: returns the author of the changes at a revision
     ///

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns `true` if a status has a condition of that type whose status is `True`.
+/// Returns `true` if a status has a condition of that type with the status `True`.
 pub fn is_true(status: &Value, condition_type: &str) -> bool {
     let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     conditions.iter().any(|condition| condition["type"] == condition_type && condition["status"] == "True")

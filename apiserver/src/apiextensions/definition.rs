@@ -252,7 +252,7 @@ impl Definition {
     }
 }
 
-/// Returns `true` if a status has a condition of that type whose status is `True`.
+/// Returns `true` if a status has a condition of that type with the status `True`.
 pub(super) fn is_true(status: &Value, condition_type: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == condition_type && c["status"] == "True")

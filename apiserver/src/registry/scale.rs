@@ -268,7 +268,7 @@ const UNSET: i64 = i32::MIN as i64;
 /// The error for a body that is no Scale, as that of the handler of custom resources.
 const NO_SCALE: &str = "no kind is registered for the type v1.Scale in scheme \"k8s.io/apiextensions-apiserver/pkg/apiserver/customresource_handler.go:781\"";
 
-/// Returns the paths of a custom resource whose Scale has no desired replicas.
+/// Returns the paths of a custom resource that has a Scale without desired replicas.
 fn missing_replicas<'i>(info: &'i ResourceInfo, scale: &Value) -> Option<&'i ScalePaths> {
     info.behavior.scale.as_deref().filter(|_| scale["spec"]["replicas"] == UNSET)
 }

@@ -11,7 +11,7 @@ use crate::request::info::RequestInfo;
 
 /// Observes the requests of a server.
 pub trait ObserveRequests: Send + Sync {
-    /// Observes a request whose response begins. It must not block for long.
+    /// Observes a request when its response begins. It must not block for long.
     fn completed(&self, request: &CompletedRequest<'_>);
 }
 

@@ -5,7 +5,7 @@
 //! through its others: the namespace before what is in it, the owner before what it owns. Its
 //! watches are streams of their own, which wait for moments of their own to send several events
 //! together. So each watch that has events takes a ticket with the revision of the first one, and
-//! hands it out when no watch of another kind has an earlier one; it sends no more than what comes
+//! returns it when no watch of another kind has an earlier one; it sends no more than what comes
 //! before the first one of these. Watches of the same kind do not wait for each other, even if they
 //! select different objects: there may be thousands.
 //!

@@ -8,7 +8,7 @@ pub(super) const AVAILABLE: &str = "Available";
 pub(super) const PROGRESSING: &str = "Progressing";
 pub(super) const REPLICA_FAILURE: &str = "ReplicaFailure";
 
-/// Builds a condition whose status changes now.
+/// Builds a condition with a status that changes now.
 pub(super) fn condition(
     r#type: &str,
     status: &str,

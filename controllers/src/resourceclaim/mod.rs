@@ -8,9 +8,9 @@
 //! 3. once the pod is bound, it is added to the consumers of those of its claims that are
 //!    allocated.
 //!
-//! Of a claim (`consumers.rs`): consumers that are gone or done are removed; without any the
+//! Of a claim (`consumers.rs`): consumers that are deleted or done are removed; without any the
 //! allocation is given up, the finalizer goes, and a claim that was made for a pod that is done is
-//! deleted. Claims of a pod that is gone are deleted by the garbage collector. Nothing here
+//! deleted. Claims of a deleted pod are deleted by the garbage collector. Nothing here
 //! allocates a claim: that is the scheduler's business, and the simulated one has no devices.
 
 mod consumers;

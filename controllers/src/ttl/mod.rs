@@ -1,4 +1,4 @@
-//! ttl-controller: tells kubelets, by an annotation of their nodes, for how long they may cache
+//! ttl-controller: sets an annotation on nodes by which kubelets know for how long they may cache
 //! Secrets and ConfigMaps: the more nodes there are, the longer.
 
 use std::sync::Arc;

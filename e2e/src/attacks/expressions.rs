@@ -123,7 +123,7 @@ fn maze(name: &str, spec: Value) -> HostileRequest {
     ("POST", mazes(), JSON, json_body(&maze))
 }
 
-/// Builds objects whose rule prints them repeatedly.
+/// Builds objects with a rule that prints them repeatedly.
 pub fn rule_requests() -> Vec<HostileRequest> {
     vec![maze("printed", json!({"l": vec![1; 200], "s": "x".repeat(50_000)}))]
 }

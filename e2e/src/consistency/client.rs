@@ -44,7 +44,7 @@ struct Records {
 }
 
 impl History {
-    /// Returns an empty history, whose times and values continue those of this one.
+    /// Returns an empty history with times and values that continue those of this one.
     pub fn next(&self) -> History {
         History { clock: self.clock.clone(), values: self.values.clone(), records: Arc::default() }
     }

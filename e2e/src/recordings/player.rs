@@ -53,12 +53,12 @@ pub struct Played {
 }
 
 impl Played {
-    /// Returns the number of steps whose response was equal.
+    /// Returns the number of steps with an equal response.
     pub fn equal(&self) -> usize {
         self.verdicts.iter().filter(|v| v.differences.is_empty()).count()
     }
 
-    /// Returns the number of steps whose response was compared.
+    /// Returns the number of steps with a compared response.
     pub fn compared(&self) -> usize {
         self.verdicts.len()
     }

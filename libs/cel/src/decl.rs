@@ -118,7 +118,7 @@ impl DeclType {
         }
     }
 
-    /// Returns the field with this name. A field whose name is a keyword is found by its escaped
+    /// Returns the field with this name. A field with a keyword as its name is found by its escaped
     /// name.
     pub(crate) fn field<'d>(fields: &'d Fields, name: &str) -> Option<&'d DeclField> {
         fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))

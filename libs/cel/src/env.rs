@@ -17,7 +17,7 @@ pub enum Fields {
     Any,
 }
 
-/// Returns the type of a field. A field whose name is a keyword is found by its escaped name.
+/// Returns the type of a field. A field with a keyword as its name is found by its escaped name.
 pub(crate) fn field<'t>(fields: &'t BTreeMap<Arc<str>, Type>, name: &str) -> Option<&'t Type> {
     fields.get(name).or_else(|| fields.get(&*escape(name).filter(|_| is_keyword(name))?))
 }
@@ -116,7 +116,7 @@ impl Env {
         if self.open_types.iter().any(open) { Some(&Fields::Any) } else { self.types.get(name) }
     }
 
-    /// Returns the variable whose sizes bound the costs.
+    /// Returns the variable with the sizes that bound the costs.
     pub(crate) fn root(&self) -> Option<&Root> {
         self.root.as_ref()
     }

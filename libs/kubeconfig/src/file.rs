@@ -270,7 +270,7 @@ fn parse(content: &[u8]) -> Result<Value, String> {
 }
 
 /// The lock that kubectl takes: a file beside the file. This program writes its process ID into it,
-/// so that a lock that a killed process has left can be told from one that is held.
+/// so that a lock that a killed process has left is distinct from one that is held.
 struct Lock(PathBuf);
 
 impl Lock {

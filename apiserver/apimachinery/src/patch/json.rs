@@ -569,7 +569,7 @@ mod tests {
         assert!(apply(target, &json!(vec![&double; 15])).is_err());
     }
 
-    /// Generates JSON patches whose operations often apply.
+    /// Generates JSON patches with operations that often apply.
     fn operations() -> impl Strategy<Value = Value> {
         let pointer = || {
             prop::collection::vec(prop_oneof![arbitrary::word(), "-?[0-3]"], 0..4)

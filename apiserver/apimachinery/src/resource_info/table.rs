@@ -156,7 +156,7 @@ impl ResourceTable {
         self.by_resource.get(resource)
     }
 
-    /// Returns the resource whose objects are stored in a bucket.
+    /// Returns the resource of the objects in a bucket.
     pub fn by_bucket(&self, bucket: &str) -> Option<&Arc<ResourceInfo>> {
         self.by_bucket.get(bucket)
     }

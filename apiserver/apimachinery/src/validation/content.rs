@@ -106,7 +106,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// Validates a subdomain whose first label may be `*`.
+/// Validates a subdomain that may have `*` as its first label.
 pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {

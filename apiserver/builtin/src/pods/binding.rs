@@ -17,7 +17,7 @@ pub fn bind_pod(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(perform(request))
 }
 
-/// Handles a request to `bindings`, whose body names the pod.
+/// Handles a request to `bindings`; its body names the pod.
 pub fn bind_named_pod(mut request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(async {
         request.target.info = request.registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;

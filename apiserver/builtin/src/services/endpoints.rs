@@ -119,7 +119,7 @@ pub(super) fn resolve(
     Ok(Resolution { destination: Destination { addresses, fallback }, has_forwarded })
 }
 
-/// Returns the error for a service whose endpoints are all simulated.
+/// Returns the error for a service with simulated endpoints only.
 fn simulated_pods(namespace: &str, name: &str) -> TransportError {
     TransportError::Unreachable(format!(
         "no endpoints available for service {}: its pods are simulated, and no process listens at their addresses; \

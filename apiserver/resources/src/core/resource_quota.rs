@@ -153,7 +153,7 @@ fn validate_scope_selector(spec: &Field<'_>, errors: &mut Errors) {
     validate_exclusion(&scopes, &present, errors);
 }
 
-/// Warns about resources whose requests may exceed their limits.
+/// Warns about resources with requests that may exceed their limits.
 fn warnings(hard: &Field<'_>) -> Vec<String> {
     let mut warnings = Vec::new();
     for resource in ["cpu", "memory", "storage", "ephemeral-storage"] {

@@ -15,9 +15,9 @@ use crate::serve::incoming::{self, Incoming};
 use crate::serve::shares::Shares;
 use crate::telemetry::latency::Phase;
 
-/// Reads the body of a request whose verb has one. The request is part of its user's share until
-/// the client has all of the response; its body only until there is a response. Flows that are
-/// exempt from flow control have no share to use up.
+/// Reads the body of a request with a verb that has one. The request is part of its user's share
+/// until the client has all of the response; its body only until there is a response. Flows that
+/// are exempt from flow control have no share to use up.
 #[derive(Clone)]
 pub struct ReadBody<'a, S> {
     shares: &'a Arc<Shares>,

@@ -141,7 +141,7 @@ fn remove_surplus(
     }
 }
 
-/// Returns the pods whose node does not exist. No other controller deletes them.
+/// Returns the pods of nodes that do not exist. No other controller deletes them.
 fn without_node(by_node: &BTreeMap<&str, Vec<&Arc<Pod>>>, nodes: &[Arc<Node>]) -> Vec<Arc<Pod>> {
     let names: BTreeSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
     let lost = by_node.iter().filter(|(name, _)| !names.contains(*name)).flat_map(|(_, pods)| pods);

@@ -99,7 +99,7 @@ pub(super) fn plan<'a>(
     Plan { status, recheck, not_deleted }
 }
 
-/// Returns the status of a budget whose pods cannot be counted. It allows no disruption.
+/// Returns the status of a budget if its pods cannot be counted. It allows no disruption.
 pub(super) fn uncountable(
     budget: &PodDisruptionBudget,
     why: &str,

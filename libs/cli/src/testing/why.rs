@@ -1,5 +1,5 @@
-//! `coracle why` and `coracle tree`: why an object is still there, not ready or gone, and who owns
-//! it.
+//! `coracle why` and `coracle tree`: why an object is still there, not ready or deleted, and who
+//! owns it.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -24,7 +24,7 @@ pub fn run() -> Run {
     }
 }
 
-/// Builds a version whose revision is also its time.
+/// Builds a version with its revision as its time.
 pub fn version(revision: u64, object: Option<&str>) -> Entry {
     Entry::Version(Box::new(Version {
         fork: "".into(),

@@ -100,7 +100,7 @@ fn validate_deadline(new: &Field<'_>, old: &Field<'_>, errors: &mut Errors) -> b
     }
 }
 
-/// Validates tolerations, which may be added, and whose durations may change.
+/// Validates tolerations, which may be added and may get other durations.
 fn validate_tolerations(
     new: &Field<'_>,
     old: &Field<'_>,
