@@ -2,7 +2,6 @@
 #![expect(clippy::disallowed_methods, reason = "the one clock, which everything else reads the time from")]
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -42,8 +41,6 @@ struct Advanced {
     has_pace: bool,
     /// Whether sources hold back the timers that are due.
     holds: AtomicBool,
-    /// Notified when they do so no longer.
-    released: Notify,
     /// Notified when a timer was added that may be the next one, and when the clock was resumed.
     changed: Notify,
 }
@@ -89,8 +86,8 @@ impl Clock {
 
     fn advanced(start: Timestamp, has_pace: bool) -> Clock {
         let position = Mutex::new(Position::At(start));
-        let (holds, released, changed) = (AtomicBool::new(false), Notify::new(), Notify::new());
-        Clock::new(Time::Advanced(Advanced { start, position, has_pace, holds, released, changed }))
+        let (holds, changed) = (AtomicBool::new(false), Notify::new());
+        Clock::new(Time::Advanced(Advanced { start, position, has_pace, holds, changed }))
     }
 
     /// Returns the current time.
@@ -142,25 +139,12 @@ impl Clock {
         }
     }
 
-    /// Returns `true` if a [`Source`](crate::Source) holds back due timers, since heartbeats come
-    /// before them.
-    pub fn holds(&self) -> bool {
+    /// Returns the time up to which a [`Source`](crate::Source) may fire its timers; None while
+    /// they are held back, since heartbeats come before them.
+    pub fn now_of_sources(&self) -> Option<Timestamp> {
         match &self.0.time {
-            Time::System(_) => false,
-            Time::Advanced(advanced) => advanced.holds.load(Ordering::SeqCst),
-        }
-    }
-
-    /// Waits until [`holds`](Self::holds) is false.
-    pub async fn released(&self) {
-        let Time::Advanced(advanced) = &self.0.time else { return };
-        loop {
-            let mut released = pin!(advanced.released.notified());
-            released.as_mut().enable();
-            if !self.holds() {
-                return;
-            }
-            released.await;
+            Time::System(_) => Some(Timestamp::now()),
+            Time::Advanced(advanced) => advanced.now_of_sources(),
         }
     }
 
@@ -188,7 +172,8 @@ impl Clock {
     }
 
     /// Waits without being listed, for a [`Source`](crate::Source): it lists the timers that it
-    /// waits for.
+    /// waits for. While these are [held back](Self::now_of_sources), the wait does not end, even
+    /// if it is due.
     pub fn until_next_of_source(&self, at: Timestamp) -> Wait {
         self.wait(None, at, None)
     }
@@ -211,7 +196,10 @@ impl Clock {
         };
         match advanced {
             Some(advanced) if advanced.has_pace || begun.is_none() => {
-                let place = self.0.timers.insert(at, timer, || advanced.now());
+                let place = self.0.timers.insert(at, timer, || match timer {
+                    Some(_) => advanced.now(),
+                    None => advanced.now_of_sources().unwrap_or(Timestamp::MIN),
+                });
                 advanced.changed.notify_one();
                 Wait::new(self.clone(), place, None, begun)
             }
@@ -239,6 +227,12 @@ impl Advanced {
             Position::At(now) => now,
             Position::RunningFrom(from, since) => later(from, since.elapsed()),
         }
+    }
+
+    fn now_of_sources(&self) -> Option<Timestamp> {
+        // Read in this order: a hold begins before the time changes that it is for.
+        let now = self.now();
+        (!self.holds.load(Ordering::SeqCst)).then_some(now)
     }
 
     /// Moves it on; a clock that runs is left alone.
@@ -294,12 +288,23 @@ impl MockClock {
 #[must_use = "they hold them back as long as this lives"]
 pub struct Hold<'a>(&'a ManualClock);
 
+impl Hold<'_> {
+    /// Wakes the tasks that wait for timers which are due, those of sources among them. Returns
+    /// the timers as [`ManualClock::fire`] does.
+    pub fn fire(self) -> Vec<&'static Timer> {
+        self.end()
+    }
+
+    fn end(&self) -> Vec<&'static Timer> {
+        self.0.advanced().into_iter().for_each(|advanced| advanced.holds.store(false, Ordering::SeqCst));
+        self.0.fire()
+    }
+}
+
 impl Drop for Hold<'_> {
+    /// Fires what was held back by an advance that does not come to its end.
     fn drop(&mut self) {
-        if let Some(advanced) = self.0.advanced() {
-            advanced.holds.store(false, Ordering::SeqCst);
-            advanced.released.notify_waiters();
-        }
+        self.end();
     }
 }
 
@@ -337,7 +342,7 @@ impl ManualClock {
         self.0.fire(|class| class == Class::Heartbeat)
     }
 
-    /// Makes sources hold back due timers until the result is dropped; they fire after that.
+    /// Makes sources hold back due timers until the result is dropped; they fire then.
     pub fn hold(&self) -> Hold<'_> {
         self.advanced().into_iter().for_each(|advanced| advanced.holds.store(true, Ordering::SeqCst));
         Hold(self)

@@ -150,6 +150,33 @@ async fn work_is_under_way_from_the_moment_at_which_a_timer_fires() {
     assert_eq!(clock.now(), at(10), "it does not go back");
 }
 
+/// Verifies that what sources hold back is work from the moment at which it fires, whether they
+/// began to wait before or during the hold.
+#[tokio::test]
+async fn a_hold_ends_with_the_work_of_sources() {
+    let (clock, manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
+    let mut before = clock.until_next_of_source(at(5));
+    let hold = manual.hold();
+    manual.set(at(6));
+    let mut during = clock.until_next_of_source(at(5));
+    let mut later = clock.until_next_of_source(at(7));
+    assert_eq!(manual.fire_heartbeats(), [] as [&Timer; 0]);
+    assert!((&mut before).now_or_never().is_none() && (&mut during).now_or_never().is_none());
+    assert!(clock.now_of_sources().is_none() && clock.activity().is_idle());
+    assert_eq!(hold.fire(), [] as [&Timer; 0], "sources list their timers");
+    assert!(clock.now_of_sources() == Some(at(6)) && !clock.activity().is_idle());
+    for wait in [&mut before, &mut during] {
+        let work = wait.now_or_never().expect("it is due");
+        assert!(!clock.activity().is_idle());
+        drop(work);
+    }
+    assert!(clock.activity().is_idle() && (&mut later).now_or_never().is_none());
+    let hold = manual.hold();
+    manual.set(at(7));
+    drop(hold);
+    assert!(later.now_or_never().is_some(), "an interrupted advance fires it, too");
+}
+
 #[tokio::test]
 async fn pauses_are_work() {
     let (manual, _) = Clock::manual(None);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_apimachinery::Result;
-use coracle_clock::{Class, ManualClock, Timer};
+use coracle_clock::{Class, Hold, ManualClock, Timer};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -214,6 +214,7 @@ impl Testing {
                 )));
             }
             let before = self.0.store.revision();
+            tracing::debug!(at = %stop, is_watchdog = watchdog.is_some(), "the clock comes to a stop");
             self.stop_at(manual, stop, limits, &mut fired).await?;
             quiet_since = match watchdog {
                 Some(_) if !self.0.store.has_changed_outside(HEARTBEATS, before) => {
@@ -243,14 +244,14 @@ impl Testing {
             fired.add(heartbeats);
             self.rest_within(limits.timeout, DueTimers::Ignored).await?;
         }
-        drop(hold);
         let delivered = self.0.traffic.delivered();
-        if !self.fire(manual, fired).is_empty() {
+        if !self.fire(hold, fired).is_empty() {
             self.rest_within(limits.timeout, DueTimers::Awaited).await?;
         }
+        let hold = manual.hold();
         manual.set(at);
         let is_watched = self.0.clock_events.publish(at);
-        let is_for_client = self.fire(manual, fired).iter().any(|timer| timer.name == CLIENT_TIMER.name);
+        let is_for_client = self.fire(hold, fired).iter().any(|timer| timer.name == CLIENT_TIMER.name);
         if is_watched && is_for_client {
             self.0.traffic.deliver();
         }
@@ -264,10 +265,11 @@ impl Testing {
         Ok(())
     }
 
-    /// Fires what is due, and returns it.
-    fn fire(&self, manual: &ManualClock, fired: &mut Fired) -> Vec<&'static Timer> {
+    /// Fires what is due, and returns it. A hold ends with that, so that no source has fired
+    /// anything before it is counted.
+    fn fire(&self, hold: Hold<'_>, fired: &mut Fired) -> Vec<&'static Timer> {
         let mut timers = self.0.clock.timers().due_of_sources(self.0.clock.now());
-        timers.extend(manual.fire());
+        timers.extend(hold.fire());
         fired.add(timers.iter().copied());
         timers
     }

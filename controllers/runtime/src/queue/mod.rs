@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Class, Clock, Delay, Pending, Source, TakeTurn, Timer, TurnOrder, UnderWay, Work};
+use coracle_clock::{Class, Clock, Delay, Pending, Source, TakeTurn, Timer, TurnOrder, UnderWay, Wait, Work};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -223,18 +223,16 @@ impl<K: Key> Queue<K> {
 
     /// Waits for the next key and takes it; [`Queue::done`] must follow.
     pub async fn next(&self) -> K {
-        let mut due: Option<Work> = None;
+        let (mut due, mut wait) = (None::<Work>, None::<Wait>);
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let is_held = self.0.clock.holds();
             let (next_time, pause_end) = {
                 let mut state = self.state();
                 self.end_pauses(&mut state);
-                if !is_held {
-                    self.enter_due(&mut state);
-                }
-                drop(due.take());
+                self.enter_due(&mut state);
+                // A wait that another event has ended may have fired, too.
+                drop((due.take(), wait.take()));
                 if let Some(key) = self.take(&mut state) {
                     if state.waiting.is_ready() {
                         self.0.changed.notify_one();
@@ -242,13 +240,13 @@ impl<K: Key> Queue<K> {
                     return key;
                 }
                 let next_time = state.later.first_key_value().map(|((at, _), _)| *at);
-                (next_time.filter(|_| !is_held), state.paused_until.values().min().copied())
+                (next_time, state.paused_until.values().min().copied())
             };
+            wait = next_time.map(|at| self.0.clock.until_next_of_source(at));
             // The keys that are due have entered before this work ends.
             due = tokio::select! {
                 () = changed => None,
-                () = self.0.clock.released(), if is_held => None,
-                due = OptionFuture::from(next_time.map(|at| self.0.clock.until_next_of_source(at))), if next_time.is_some() => due,
+                due = OptionFuture::from(wait.as_mut()), if wait.is_some() => due,
                 Some(()) = OptionFuture::from(pause_end.map(|at| time::sleep_until(at))) => None,
             };
         }
@@ -306,7 +304,7 @@ impl<K: Key> Queue<K> {
     }
 
     fn enter_due(&self, state: &mut State<K>) {
-        let now = self.0.clock.now();
+        let Some(now) = self.0.clock.now_of_sources() else { return };
         while let Some((place, _)) = state.later.first_key_value().filter(|((at, _), _)| *at <= now) {
             let place = *place;
             // The delay ends after the key has been enqueued.
@@ -367,7 +365,7 @@ impl<K: Key> State<K> {
 mod tests {
     use super::super::metrics::Metrics;
     use super::*;
-    use coracle_clock::MockClock;
+    use coracle_clock::{ManualClock, MockClock};
     use futures::FutureExt;
 
     fn queue() -> (Queue<&'static str>, MockClock) {
@@ -496,12 +494,42 @@ mod tests {
 
     /// Creates two queues of a control plane with a manual clock.
     fn queues_in_turns() -> (Clock, [Queue<&'static str>; 2]) {
-        let (clock, _manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
+        let (clock, _manual, queues) = queues_of_manual_clock();
+        (clock, queues)
+    }
+
+    fn queues_of_manual_clock() -> (Clock, ManualClock, [Queue<&'static str>; 2]) {
+        let (clock, manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
         let metrics = Metrics::new(prometheus::Registry::new());
         let queue =
             |name| Queue::new(clock.clone(), metrics.queue(name), [FIRST_RETRY, Duration::from_secs(1)]);
         let queues = ["one", "other"].map(queue);
-        (clock, queues)
+        (clock, manual, queues)
+    }
+
+    /// Verifies that no turn is given before all keys that were held back have entered, whether
+    /// their queues had something to do during the hold or not.
+    #[test]
+    fn keys_that_are_held_back_enter_before_the_next_turn() {
+        let (clock, manual, [one, other]) = queues_of_manual_clock();
+        one.add_after("a", RETRY_BACKOFF.after(Duration::from_secs(1)));
+        other.add_after("b", RETRY_BACKOFF.after(Duration::from_secs(1)));
+        let (mut of_one, mut of_other) = (pin!(one.next()), pin!(other.next()));
+        let mut poll = || ((&mut of_one).now_or_never(), (&mut of_other).now_or_never());
+        assert_eq!(poll(), (None, None), "both wait");
+        let hold = manual.hold();
+        manual.set(Timestamp::UNIX_EPOCH + Duration::from_secs(2));
+        other.add("c");
+        assert_eq!(poll(), (None, None), "the other one has begun to wait again");
+        hold.fire();
+        assert!(clock.activity().quiet().is_none(), "neither has entered its key");
+        assert_eq!(poll(), (None, None));
+        assert!(clock.activity().quiet().is_some(), "they wait for turns");
+        let turns = clock.turns().expect("turns");
+        turns.give(clock.activity());
+        assert_eq!(poll(), (Some("a"), None), "by the name of its queue");
+        turns.give(clock.activity());
+        assert_eq!(of_other.now_or_never(), Some("b"), "by its name");
     }
 
     #[test]
