@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use coracle_private_fs::NewFiles;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -103,14 +104,12 @@ pub enum CertificateError {
 }
 
 impl Pair {
-    /// Writes the key first, so that every certificate on disk has its key.
-    pub(super) fn write(&self, folder: &Path, name: &str) -> Result<(), CertificateError> {
+    /// Adds the files of the pair. The key comes first, so that every certificate on disk has its
+    /// key.
+    pub(super) fn add_to(&self, files: &mut NewFiles, folder: &Path, name: &str) {
         for (extension, content) in [("key", &self.key_pem), ("crt", &self.certificate_pem)] {
-            let path = folder.join(name).with_extension(extension);
-            coracle_private_fs::replace(&path, content.as_bytes())
-                .map_err(|source| CertificateError::Io { path, source })?;
+            files.add(folder.join(name).with_extension(extension), content.as_bytes());
         }
-        Ok(())
     }
 }
 
@@ -188,10 +187,11 @@ impl CertificateAuthority {
         Ok((CertificateAuthority { certificate_pem, validity, issuer: Issuer::new(params, key) }, pair))
     }
 
-    /// Loads the authority in `folder`; generates one if none was ever written.
+    /// Loads the authority in `folder`; generates one if none was ever written, and adds its files.
     pub(super) fn in_folder(
         folder: &Path,
         now: SystemTime,
+        new_files: &mut NewFiles,
     ) -> Result<CertificateAuthority, CertificateError> {
         let damaged = |why: String| CertificateError::DamagedAuthority { folder: folder.to_owned(), why };
         let read = |name: &str| match fs::read_to_string(folder.join(name)) {
@@ -208,7 +208,7 @@ impl CertificateAuthority {
             // A key alone, with nothing signed by it: an earlier start was interrupted here.
             (None, _) if !issued => {
                 let (authority, pair) = CertificateAuthority::generate(now)?;
-                pair.write(folder, CertificateAuthority::FILE)?;
+                pair.add_to(new_files, folder, CertificateAuthority::FILE);
                 Ok(authority)
             }
             (None, _) => Err(damaged("ca.crt is missing".to_owned())),

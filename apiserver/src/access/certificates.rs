@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use coracle_clock::Clock;
+use coracle_private_fs::NewFiles;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
@@ -76,18 +77,24 @@ impl Certificates {
     }
 
     /// Loads the certificates in `folder`, and issues those that are missing or no longer valid.
+    ///
+    /// - `new_files`: gets the files of those that are issued, which are not written yet
+    ///
+    /// # Errors
+    /// The stored authority is damaged, or a certificate cannot be issued.
     pub fn in_folder(
         folder: &Path,
         names: &[String],
         clock: &Clock,
+        new_files: &mut NewFiles,
     ) -> Result<Certificates, CertificateError> {
         let now = SystemTime::from(clock.now());
-        let authority = CertificateAuthority::in_folder(folder, now)?;
-        let kept = |leaf: &Leaf| match leaf.read(folder) {
+        let authority = CertificateAuthority::in_folder(folder, now, new_files)?;
+        let mut kept = |leaf: &Leaf| match leaf.read(folder) {
             Some(pair) if authority.is_current(&pair, leaf, now) => Ok(pair),
             _ => {
                 let pair = authority.issue(leaf, now)?;
-                pair.write(folder, leaf.file)?;
+                pair.add_to(new_files, folder, leaf.file);
                 Ok::<Pair, CertificateError>(pair)
             }
         };
@@ -253,7 +260,10 @@ mod tests {
 
     fn open(folder: &Path, names: &[&str], now: SystemTime) -> Result<Certificates, CertificateError> {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        Certificates::in_folder(folder, &names, &at(now))
+        let mut new_files = NewFiles::default();
+        let certificates = Certificates::in_folder(folder, &names, &at(now), &mut new_files)?;
+        new_files.write().map_err(|(path, source)| CertificateError::Io { path, source })?;
+        Ok(certificates)
     }
 
     /// Returns whether the certificates of the authority, the server and the administrator are the

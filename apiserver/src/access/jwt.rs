@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use coracle_private_fs::NewFiles;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::rsa::{KeyPair as RsaKeyPair, PublicKeyComponents};
@@ -85,7 +86,12 @@ impl SigningKey {
     }
 
     /// Reads the key in `folder`, generating it if it is missing.
-    pub fn in_folder(folder: &Path) -> Result<SigningKey, KeyError> {
+    ///
+    /// - `new_files`: gets the file of a key that is generated, which is not written yet
+    ///
+    /// # Errors
+    /// The key cannot be read or generated.
+    pub fn in_folder(folder: &Path, new_files: &mut NewFiles) -> Result<SigningKey, KeyError> {
         let path = folder.join("service-account.key");
         match std::fs::read(&path) {
             Ok(bytes) => SigningKey::read(&bytes).ok_or(KeyError::Damaged { path }),
@@ -93,8 +99,7 @@ impl SigningKey {
                 let random = SystemRandom::new();
                 let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
                     .map_err(|_| KeyError::Generate)?;
-                coracle_private_fs::replace(&path, document.as_ref())
-                    .map_err(|source| KeyError::Io { path, source })?;
+                new_files.add(path, document.as_ref());
                 SigningKey::read(document.as_ref()).ok_or(KeyError::Generate)
             }
             Err(source) => Err(KeyError::Io { path, source }),
@@ -370,6 +375,13 @@ mod tests {
         }
     }
 
+    fn in_folder(folder: &Path) -> Result<SigningKey, KeyError> {
+        let mut new_files = NewFiles::default();
+        let key = SigningKey::in_folder(folder, &mut new_files)?;
+        new_files.write().map_err(|(path, source)| KeyError::Io { path, source })?;
+        Ok(key)
+    }
+
     #[test]
     fn damaged_keys_are_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -387,7 +399,7 @@ mod tests {
             ("with another public key", &other_public_key, false),
         ] {
             std::fs::write(&path, content).expect("written");
-            assert_eq!(SigningKey::in_folder(folder.path()).is_ok(), want, "{case}");
+            assert_eq!(in_folder(folder.path()).is_ok(), want, "{case}");
             assert_eq!(SigningKey::in_file(&path).is_ok(), want, "{case}");
             assert_eq!(std::fs::read(&path).expect("read"), content, "{case}: the file stays");
         }
@@ -396,10 +408,10 @@ mod tests {
     #[test]
     fn a_key_in_a_folder_is_reused() {
         let folder = tempfile::tempdir().expect("a folder");
-        let token = SigningKey::in_folder(folder.path()).expect("a key").sign(&json!({})).expect("a token");
-        assert!(SigningKey::in_folder(folder.path()).expect("the same key").verify(&token).is_some());
+        let token = in_folder(folder.path()).expect("a key").sign(&json!({})).expect("a token");
+        assert!(in_folder(folder.path()).expect("the same key").verify(&token).is_some());
         std::fs::write(folder.path().join("service-account.key"), "junk").expect("written");
-        assert!(matches!(SigningKey::in_folder(folder.path()), Err(KeyError::Damaged { .. })));
+        assert!(matches!(in_folder(folder.path()), Err(KeyError::Damaged { .. })));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use coracle_clock::Clock;
+use coracle_private_fs::NewFiles;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -78,9 +79,10 @@ impl ServingCertificate {
             Ok((current, pair)) => {
                 self.current.store(Arc::new(current));
                 tracing::info!("the server's certificate was renewed");
-                let written = self.folder.iter().try_for_each(|folder| pair.write(folder, self.leaf.file));
-                if let Err(error) = written {
-                    tracing::warn!(%error, "the server's new certificate is not on disk");
+                let mut files = NewFiles::default();
+                self.folder.iter().for_each(|folder| pair.add_to(&mut files, folder, self.leaf.file));
+                if let Err((path, error)) = files.write() {
+                    tracing::warn!(path = %path.display(), %error, "the server's new certificate is not on disk");
                 }
             }
             Err(error) => tracing::error!(%error, "the server's certificate cannot be renewed"),

@@ -195,6 +195,7 @@ mod tests {
     use std::time::Duration;
 
     use coracle_clock::{Clock, MockClock};
+    use coracle_private_fs::NewFiles;
     use rustls::pki_types::PrivateKeyDer;
     use rustls::pki_types::ServerName;
     use rustls::pki_types::pem::PemObject;
@@ -345,7 +346,10 @@ mod tests {
         let days = |n: u32| Duration::from_secs(24 * 3600) * n;
         let (clock, time) = mock(start);
         let folder = tempfile::tempdir().expect("a folder");
-        let certificates = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
+        let mut new_files = NewFiles::default();
+        let certificates =
+            Certificates::in_folder(folder.path(), &[], &clock, &mut new_files).expect("certificates");
+        new_files.write().expect("files");
         let tls = certificates.tls().expect("TLS");
         let file = || std::fs::read_to_string(folder.path().join("apiserver.crt")).expect("a file");
         let shown = |now: SystemTime| {
@@ -363,7 +367,8 @@ mod tests {
         let third = shown(start - days(1000));
         assert_ne!(third, second, "the clock went back to before the authority began");
         // The presented certificate is also on disk, so a restart changes nothing.
-        let restarted = Certificates::in_folder(folder.path(), &[], &clock).expect("certificates");
+        let restarted = Certificates::in_folder(folder.path(), &[], &clock, &mut NewFiles::default());
+        let restarted = restarted.expect("certificates");
         let tls = restarted.tls().expect("TLS");
         assert_eq!(handshake(&tls, restarted.ca_pem(), None).0, third);
     }

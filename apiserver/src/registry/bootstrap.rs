@@ -62,16 +62,16 @@ impl Registry {
     pub async fn bootstrap(&self, objects: &[Value], strategy: &dyn BootstrapStrategy) -> Result<()> {
         let now = rfc3339(self.now());
         for _ in 0..ATTEMPTS {
-            let mut writes = Vec::new();
-            for object in objects {
-                writes.extend(self.reconciled(object.clone(), strategy, &now)?);
-            }
-            // A transaction for each object, so that each has a resourceVersion of its own.
+            // A transaction for each object, so that each has a resourceVersion of its own. The store
+            // writes one while the next is made.
             let commits =
-                writes.into_iter().map(|write| self.commit(vec![write], Origin::server(Verb::Update)));
+                objects.iter().map(async |object| match self.reconciled(object.clone(), strategy, &now)? {
+                    Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
+                    None => Ok(None),
+                });
             let mut is_overtaken = false;
             for commit in join_all(commits).await {
-                is_overtaken |= matches!(commit?, CommitOutcome::Conflict { .. });
+                is_overtaken |= matches!(commit?, Some(CommitOutcome::Conflict { .. }));
             }
             if !is_overtaken {
                 return Ok(());

@@ -22,7 +22,7 @@ use coracle_builtin::admission::{PluginContext, PluginSelection, chain};
 use coracle_builtin::allocation::ServiceAllocator;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
-use coracle_builtin::start::bootstrap;
+use coracle_builtin::start::{bootstrap, initial_objects};
 use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
@@ -84,7 +84,8 @@ impl TestServer {
             allocator: Some(Box::new(allocator.clone())),
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
         });
-        bootstrap(&registry, 6443, SERVICE_CIDR, None, &|_| true).await.expect("the first objects");
+        let objects = initial_objects(clock.now(), 6443, SERVICE_CIDR, None, &|_| true);
+        bootstrap(&registry, &objects).await.expect("the first objects");
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);

@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 
 use tempfile::TempDir;
 
-pub use replace::{Draft, replace};
+pub use replace::{Draft, NewFiles, replace};
 
 /// The mode of directories.
 pub const DIRECTORY_MODE: u32 = 0o700;

@@ -1,5 +1,6 @@
 //! Atomic replacement of files, as other processes see them and as they are after a power failure.
 
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,39 @@ use tempfile::NamedTempFile;
 /// The directory cannot be created, or the file cannot be written.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     Draft::new(path, content)?.replace()
+}
+
+/// Files that are to be replaced, in this order.
+#[derive(Default)]
+pub struct NewFiles(Vec<(PathBuf, Vec<u8>)>);
+
+impl NewFiles {
+    /// Adds a file after the others.
+    pub fn add(&mut self, path: PathBuf, content: impl Into<Vec<u8>>) {
+        self.0.push((path, content.into()));
+    }
+
+    /// Returns `true` if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// [Replaces](replace) the files.
+    ///
+    /// # Errors
+    /// The first file that cannot be written, with the cause. Those after it are not written.
+    pub fn write(self) -> Result<(), (PathBuf, io::Error)> {
+        self.0
+            .into_iter()
+            .try_for_each(|(path, content)| replace(&path, &content).map_err(|error| (path, error)))
+    }
+}
+
+/// Shows no content, which may be a key.
+impl fmt::Debug for NewFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(path, _)| path)).finish()
+    }
 }
 
 /// The next content of a file, on disk beside it. It is removed when it is dropped.
@@ -113,6 +147,19 @@ mod tests {
         assert_eq!(fs::read_dir(&new).unwrap().count(), 1, "no drafts left");
         let mode = fs::metadata(&new).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "directories are private");
+    }
+
+    #[test]
+    fn files_are_replaced_in_their_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("taken")).unwrap();
+        let mut files = NewFiles::default();
+        ["key", "taken", "crt"].iter().for_each(|name| files.add(path(name), "secret"));
+        assert!(!format!("{files:?}").contains("secret") && format!("{files:?}").contains("crt"));
+        let (failed, _) = files.write().unwrap_err();
+        assert_eq!(failed, path("taken"));
+        assert!(path("key").is_file() && !path("crt").exists());
     }
 
     #[test]

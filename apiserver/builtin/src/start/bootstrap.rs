@@ -7,36 +7,45 @@ use coracle_apimachinery::bootstrap::{Parameters, objects};
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::registry::Registry;
 use coracle_apiserver::registry::deletion::rfc3339;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::strategy::StartStrategy;
 
-/// Creates the objects of the start that are missing, and restores what must be as it was.
+/// Returns the objects of the start.
 ///
+/// - `now`: the time of the start;
 /// - `service_cidr`: the block of cluster IPs;
 /// - `default_storage_class`: the name of the default class of the simulated CSI driver; None: the
 ///   driver has no classes;
 /// - `is_selected`: whether a controller runs, by its name; what it adds to these objects is there
 ///   from the start.
-///
-/// # Errors
-/// The errors of the store.
-pub async fn bootstrap(
-    registry: &Registry,
+pub fn initial_objects(
+    now: Timestamp,
     secure_port: u16,
     service_cidr: Cidr,
     default_storage_class: Option<&str>,
-    is_selected: &(dyn Fn(&str) -> bool + Sync),
-) -> Result<()> {
+    is_selected: &dyn Fn(&str) -> bool,
+) -> Vec<Value> {
     let mut objects = objects(&Parameters {
-        now: &rfc3339(registry.now()),
+        now: &rfc3339(now),
         secure_port,
         service_cidr: &service_cidr.network().to_string(),
         kubernetes_ip: &service_cidr.network().first_host().to_string(),
         is_selected,
     });
     objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
-    registry.bootstrap(&objects, &StartStrategy).await
+    objects
+}
+
+/// Creates the objects of the start that are missing, and restores what must be as it was.
+///
+/// - `objects`: those of [`initial_objects`]
+///
+/// # Errors
+/// The errors of the store.
+pub async fn bootstrap(registry: &Registry, objects: &[Value]) -> Result<()> {
+    registry.bootstrap(objects, &StartStrategy).await
 }
 
 /// Builds the classes of the simulated CSI driver: the default one, and one that waits for a pod.

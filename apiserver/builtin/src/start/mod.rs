@@ -9,5 +9,5 @@ mod strategy;
 
 pub use advertisement::Advertisement;
 pub use authentication::publish_authentication;
-pub use bootstrap::bootstrap;
+pub use bootstrap::{bootstrap, initial_objects};
 pub use service::move_service;

@@ -15,8 +15,14 @@ use coracle_builtin::forwarding::ForwardAccess;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_builtin::services::EndpointServiceResolver;
 use coracle_clock::Clock;
+use coracle_private_fs::NewFiles;
+use coracle_storage::StoreError;
+use futures::future::{BoxFuture, FutureExt};
+use tokio::sync::oneshot;
 
 use super::origin::Origin;
+use super::phase::{Phase, Started};
+use super::storage::blocking;
 use crate::error::Error;
 use crate::options::{Etcd, Options, ServiceAccountIssuer};
 
@@ -40,15 +46,17 @@ pub struct Access {
     pub ancestors: Vec<SocketAddr>,
     /// The ports that those of simulated pods may not lead to, in forks.
     pub refused_ports: Vec<u16>,
+    /// The files of the keys and certificates that were created.
+    pub new_files: NewFiles,
 }
 
 impl Access {
-    /// Reads keys and certificates, or creates and stores those that are missing.
+    /// Reads keys and certificates, or creates those that are missing.
     ///
     /// - `listener`: the address of this server
     ///
     /// # Errors
-    /// One of them cannot be read, created or stored.
+    /// One of them cannot be read or created.
     pub fn new(
         options: &Options,
         token_file: Option<TokenFile>,
@@ -66,14 +74,15 @@ impl Access {
         refused_ports.push(listener.port());
         // Our own certificates are valid by the time of those who verify them.
         let real_time = Clock::system();
+        let mut new_files = NewFiles::default();
         let certificates = Arc::new(match origin {
-            None => certificates(options, &real_time)?,
+            None => certificates(options, &real_time, &mut new_files)?,
             Some(origin) => origin.certificates.fork(&real_time)?,
         });
         let tls = Arc::new(certificates.tls()?);
         let authorizer = Arc::new(options.mode.authorizer(&rbac));
         let signing_key = Arc::new(match origin {
-            None => signing_key(options)?,
+            None => signing_key(options, &mut new_files)?,
             Some(origin) => origin.signing_key.fork()?,
         });
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
@@ -105,16 +114,41 @@ impl Access {
             forward_access,
             ancestors,
             refused_ports,
+            new_files,
         })
     }
 }
 
-fn signing_key(options: &Options) -> Result<SigningKey, Error> {
+/// The wait until files are written, so that a start that fails writes none after its end.
+struct Writing(oneshot::Receiver<()>);
+
+impl Phase for Writing {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        // It ends when the sender is dropped.
+        self.0.map(|_| Ok(())).boxed()
+    }
+}
+
+/// Begins to write files on another thread. The future waits until they are on disk.
+pub fn write(files: NewFiles, started: &mut Started) -> BoxFuture<'static, Result<(), Error>> {
+    if files.is_empty() {
+        return std::future::ready(Ok(())).boxed();
+    }
+    let (writing, written) = oneshot::channel();
+    started.push(Writing(written));
+    let write = move || {
+        let _writing: oneshot::Sender<()> = writing;
+        files.write().map_err(|(path, cause)| Error::File { path, cause })
+    };
+    blocking(write).boxed()
+}
+
+fn signing_key(options: &Options, new_files: &mut NewFiles) -> Result<SigningKey, Error> {
     let ServiceAccountIssuer { signing_key_file, key_files, issuers } = &options.service_accounts;
     let key = match (signing_key_file, &options.data_dir) {
         (Some(file), _) => SigningKey::in_file(file)?,
         (None, None) => SigningKey::ephemeral()?,
-        (None, Some(directory)) => SigningKey::in_folder(&directory.join("pki"))?,
+        (None, Some(directory)) => SigningKey::in_folder(&directory.join("pki"), new_files)?,
     };
     let mut others = Vec::new();
     for file in key_files {
@@ -123,7 +157,7 @@ fn signing_key(options: &Options) -> Result<SigningKey, Error> {
     Ok(key.with_verification_keys(others).with_issuers(issuers.clone()))
 }
 
-fn certificates(options: &Options, clock: &Clock) -> Result<Certificates, Error> {
+fn certificates(options: &Options, clock: &Clock, new_files: &mut NewFiles) -> Result<Certificates, Error> {
     let mut names = options.tls_san.clone();
     let address = options.listen.ip();
     if !address.is_unspecified() {
@@ -132,7 +166,7 @@ fn certificates(options: &Options, clock: &Clock) -> Result<Certificates, Error>
     }
     let mut certificates = match &options.data_dir {
         None => Certificates::ephemeral(&names, clock)?,
-        Some(directory) => Certificates::in_folder(&directory.join("pki"), &names, clock)?,
+        Some(directory) => Certificates::in_folder(&directory.join("pki"), &names, clock, new_files)?,
     };
     if let Some((certificate, key)) = &options.serving_files {
         certificates = certificates.with_serving_files(certificate, key)?;

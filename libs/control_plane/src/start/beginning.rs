@@ -12,6 +12,7 @@ use coracle_storage::Store;
 use super::origin::Origin;
 use super::phase::Started;
 use super::preparation::Preparation;
+use super::registry::{self, InitialObjects};
 use super::storage::{self, blocking};
 use crate::error::Error;
 use crate::kinds::Kinds;
@@ -25,6 +26,8 @@ pub struct Beginning {
     pub resources: Arc<SharedResourceTable>,
     pub store: Store<ObjectIndex>,
     pub rbac: Arc<RbacAuthorizer>,
+    /// The objects that are there from the start; None if the store has them already.
+    pub initial_objects: Option<InitialObjects>,
     /// The definitions of these resources, as far as they were read.
     pub known_definitions: KnownDefinitions,
     /// The requests that were refused before.
@@ -43,21 +46,25 @@ impl Beginning {
             None => None,
         };
         let preparation = Preparation::new(options, None, opened.as_ref().map(|opened| opened.now)).await?;
-        let resources = SharedResourceTable::new((kinds.built_in)());
+        let initial_objects = opened.is_none().then(|| registry::initial_objects(options, &preparation));
+        let resources = || SharedResourceTable::new((kinds.built_in)());
         let mut refusals = Vec::new();
-        let store = match opened {
-            None => storage::open(options, resources.clone(), started).await?,
+        let (store, resources) = match opened {
+            None => storage::open(options, resources, started).await?,
             Some(history) => {
                 if history.lost > 0 {
                     tracing::warn!(entries = history.lost, "the record is not complete");
                 }
                 refusals = history.refusals.into();
-                storage::open_record(history.log, history.authors, resources.clone(), started).await?
+                let resources = resources();
+                let store =
+                    storage::open_record(history.log, history.authors, resources.clone(), started).await?;
+                (store, resources)
             }
         };
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
         let known_definitions = KnownDefinitions::default();
-        Ok(Beginning { preparation, resources, store, rbac, known_definitions, refusals })
+        Ok(Beginning { preparation, resources, store, rbac, initial_objects, known_definitions, refusals })
     }
 
     /// Begins a fork. What was read from the objects of the origin comes before its store, and may
@@ -71,7 +78,7 @@ impl Beginning {
         let rbac = Arc::new(RbacAuthorizer::resume(rbac, store.clone(), &resources.load()));
         let preparation = Preparation::new(options, Some(origin), None).await?;
         let known_definitions = origin.known_definitions.clone();
-        let refusals = Vec::new();
-        Ok(Beginning { preparation, resources, store, rbac, known_definitions, refusals })
+        let (initial_objects, refusals) = (None, Vec::new());
+        Ok(Beginning { preparation, resources, store, rbac, initial_objects, known_definitions, refusals })
     }
 }

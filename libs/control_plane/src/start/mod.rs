@@ -161,10 +161,12 @@ async fn start_phases(
     Kinship { family, origin, name }: Kinship<'_>,
     started: &mut Started,
 ) -> Result<(Served, Arc<Origin>, Revision), Error> {
-    let Beginning { mut preparation, resources, store, rbac, known_definitions, refusals } = match origin {
+    let beginning = match origin {
         None => Beginning::new(options, kinds, started).await?,
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
+    let Beginning { mut preparation, resources, store, rbac, initial_objects, .. } = beginning;
+    let Beginning { known_definitions, refusals, .. } = beginning;
     let began_at = store.revision();
     let recording = match origin {
         None => preparation.recording.take(),
@@ -182,7 +184,8 @@ async fn start_phases(
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
-    let access = Access::new(options, token_file, origin, rbac, listener)?;
+    let mut access = Access::new(options, token_file, origin, rbac, listener)?;
+    let written = access::write(std::mem::take(&mut access.new_files), started);
     let origin_of_forks = Arc::new(Origin {
         options: options.clone(),
         kinds,
@@ -204,11 +207,12 @@ async fn start_phases(
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
     let advertisement = match options.open {
         None => {
-            registry::store_initial_objects(&registry, options, &preparation, &access, origin.is_some())
+            registry::store_initial_objects(&registry, options, &preparation, &access, initial_objects)
                 .await?
         }
         Some(_) => None,
     };
+    written.await?;
     let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
 
     let readiness = Readiness::default();

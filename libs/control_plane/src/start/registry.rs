@@ -14,9 +14,12 @@ use coracle_builtin::allocation::ServiceAllocator;
 use coracle_builtin::start::{self, Advertisement, publish_authentication};
 use coracle_seed::Identities;
 use coracle_storage::Store;
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::Value;
 
 use super::access::Access;
 use super::preparation::Preparation;
+use super::storage::blocking;
 use crate::controllers;
 use crate::error::Error;
 use crate::options::Options;
@@ -58,7 +61,21 @@ pub fn assemble(
     }))
 }
 
+/// The objects that are there from the start, which are parsed on another thread.
+pub type InitialObjects = BoxFuture<'static, Result<Vec<Value>, Error>>;
+
+/// Begins to parse the objects that are there from the start.
+pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialObjects {
+    let (now, port) = (preparation.clock.now(), preparation.listener.address().port());
+    let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
+    let (class, is_selected) = (options.default_storage_class.clone(), preparation.is_selected.clone());
+    let parse = move || Ok(start::initial_objects(now, port, service_cidr, class.as_deref(), &*is_selected));
+    blocking(parse).boxed()
+}
+
 /// Stores the objects without which a server does not serve.
+///
+/// - `initial_objects`: those of every server; None for a fork, which has them already
 ///
 /// # Errors
 /// The store rejects them.
@@ -67,27 +84,17 @@ pub async fn store_initial_objects(
     options: &Options,
     preparation: &Preparation,
     access: &Access,
-    is_fork: bool,
+    initial_objects: Option<InitialObjects>,
 ) -> Result<Option<Advertisement>, Error> {
-    match is_fork {
-        false => bootstrap(registry, options, preparation).await?,
-        true => point_service_at_fork(registry, preparation.listener.address().port()).await?,
+    match initial_objects {
+        Some(objects) => {
+            let objects = objects.await?;
+            start::bootstrap(registry, &objects).await.map_err(|e| Error::Bootstrap(e.to_string()))?;
+        }
+        None => point_service_at_fork(registry, preparation.listener.address().port()).await?,
     }
     publish_authorities(registry, access).await?;
     advertise(registry, options, preparation).await
-}
-
-/// Stores the objects that are there from the start.
-///
-/// # Errors
-/// The store rejects them.
-async fn bootstrap(registry: &Registry, options: &Options, preparation: &Preparation) -> Result<(), Error> {
-    let port = preparation.listener.address().port();
-    let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);
-    let class = options.default_storage_class.as_deref();
-    start::bootstrap(registry, port, service_cidr, class, &*preparation.is_selected)
-        .await
-        .map_err(|e| Error::Bootstrap(e.to_string()))
 }
 
 /// Changes the objects about the server of the origin so that they refer to the server of a fork.

@@ -1,6 +1,7 @@
 //! The store: a log of our own, in memory or in the data directory, or an etcd cluster.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,16 +39,42 @@ impl Phase for OpenStore {
 
 /// Opens the store, after preparing the data directory.
 ///
+/// - `resources`: makes the table of the resources that are served, while files are opened
+///
 /// # Errors
 /// The directory or the log cannot be used.
 pub async fn open(
     options: &Options,
-    resources: Arc<SharedResourceTable>,
+    resources: impl FnOnce() -> Arc<SharedResourceTable>,
     started: &mut Started,
-) -> Result<Store<ObjectIndex>, Error> {
-    let store = open_log(options, resources).await?;
+) -> Result<(Store<ObjectIndex>, Arc<SharedResourceTable>), Error> {
+    let (directory, durability) = (options.data_dir.clone(), options.durability);
+    let (log, resources): (Box<dyn Log>, _) = match (&options.etcd, directory) {
+        (Some(etcd), directory) => {
+            let resources = resources();
+            let log = etcd.log(resources.clone(), options.event_ttl)?;
+            blocking(move || directory.as_deref().map_or(Ok(()), prepare)).await?;
+            (Box::new(log), resources)
+        }
+        (None, None) => (Box::new(EphemeralLog::new()), resources()),
+        (None, Some(directory)) => {
+            let log = blocking(move || {
+                prepare(&directory)?;
+                Ok(SledLog::open(&directory.join(STORE), durability)?)
+            });
+            let resources = resources();
+            (Box::new(log.await?), resources)
+        }
+    };
+    let store_options = coracle_storage::Options { limits: limits(options), ..store_options() };
+    let table = resources.clone();
+    let store = blocking(move || Ok(open_store(log, table, store_options)?)).await?;
     started.push(OpenStore(store.clone()));
-    Ok(store)
+    Ok((store, resources))
+}
+
+fn prepare(directory: &Path) -> Result<(), Error> {
+    data_dir::prepare(directory).map_err(|cause| Error::File { path: directory.to_owned(), cause })
 }
 
 /// Forks the store of an origin.
@@ -64,32 +91,6 @@ pub fn fork(
     let store = fork_store(&origin.store, resources, &options)?;
     started.push(OpenStore(store.clone()));
     Ok(store)
-}
-
-async fn open_log(
-    options: &Options,
-    resources: Arc<SharedResourceTable>,
-) -> Result<Store<ObjectIndex>, Error> {
-    let (data_dir, durability) = (options.data_dir.clone(), options.durability);
-    let store_options = coracle_storage::Options { limits: limits(options), ..store_options() };
-    let etcd =
-        options.etcd.as_ref().map(|etcd| etcd.log(resources.clone(), options.event_ttl)).transpose()?;
-    let open = move || {
-        let log: Box<dyn Log> = match (data_dir, etcd) {
-            (None, None) => Box::new(EphemeralLog::new()),
-            (None, Some(log)) => Box::new(log),
-            (Some(directory), etcd) => {
-                data_dir::prepare(&directory)
-                    .map_err(|cause| Error::File { path: directory.clone(), cause })?;
-                match etcd {
-                    None => Box::new(SledLog::open(&directory.join(STORE), durability)?),
-                    Some(log) => Box::new(log),
-                }
-            }
-        };
-        Ok(open_store(log, resources, store_options)?)
-    };
-    blocking(open).await
 }
 
 /// Opens the store of a record.
@@ -115,17 +116,20 @@ pub async fn open_record(
     Ok(store)
 }
 
-/// Runs blocking work on another thread, and waits for it.
-pub async fn blocking<T: Send + 'static>(
+/// Begins blocking work on another thread. The future waits for it.
+pub fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down, and the caller with it.
-            Err(_) => std::future::pending().await,
-        },
+) -> impl Future<Output = Result<T, Error>> + Send + 'static {
+    let working = tokio::task::spawn_blocking(work);
+    async move {
+        match working.await {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is shutting down, and the caller with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 }
 
