@@ -65,7 +65,7 @@ impl Registry {
             // A transaction for each object, so that each has a resourceVersion of its own. The store
             // writes one while the next is made.
             let commits =
-                objects.iter().map(async |object| match self.reconciled(object.clone(), strategy, &now)? {
+                objects.iter().map(async |object| match self.reconciled(object, strategy, &now)? {
                     Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
                     None => Ok(None),
                 });
@@ -86,7 +86,7 @@ impl Registry {
     /// The errors of the store.
     pub(crate) async fn create_as_server(&self, object: Value) -> Result<()> {
         let now = rfc3339(self.now());
-        let Some(write) = self.reconciled(object, &CreateOnly, &now)? else { return Ok(()) };
+        let Some(write) = self.reconciled(&object, &CreateOnly, &now)? else { return Ok(()) };
         // Where another write came first, the object is there.
         self.commit(vec![write], Origin::server(Verb::Create)).await.map(drop)
     }
@@ -127,19 +127,19 @@ impl Registry {
     /// Returns the write that creates or reconciles an object, if it needs one.
     fn reconciled(
         &self,
-        object: Value,
+        object: &Value,
         strategy: &dyn BootstrapStrategy,
         now: &str,
     ) -> Result<Option<Write>> {
-        let info = &*self.served(&object)?;
+        let info = &*self.served(object)?;
         let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
         let (expect, object) = match self.store.get(&key) {
             None => (Expect::Absent, self.created(object, info, strategy, now)),
             Some(stored) => {
-                let object = match strategy.reconcile(&object, &parse(&stored)?) {
+                let object = match strategy.reconcile(object, &parse(&stored)?) {
                     ReconcileAction::Keep => return Ok(None),
                     ReconcileAction::Update(object) => object,
-                    ReconcileAction::Recreate(object) => self.created(object, info, strategy, now),
+                    ReconcileAction::Recreate(object) => self.created(&object, info, strategy, now),
                 };
                 (Expect::Revision(stored.revision), object)
             }
@@ -150,16 +150,17 @@ impl Registry {
     /// Completes a new object with the metadata that the server sets.
     fn created(
         &self,
-        mut object: Value,
+        object: &Value,
         info: &ResourceInfo,
         strategy: &dyn BootstrapStrategy,
         now: &str,
     ) -> Value {
-        let mut managed = strategy.managed(&object);
+        let mut managed = strategy.managed(object);
         let manager = strategy.field_manager(&info.group_kind.group);
         let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
         track(info, writer, &mut managed);
-        object.set_meta("managedFields", managed.meta("managedFields").cloned().unwrap_or_default());
+        let mut object = object.clone();
+        object.set_meta("managedFields", managed["metadata"]["managedFields"].take());
         let path = [&*info.storage.bucket, object.namespace(), object.name()];
         let uid = self.identities.uid(&path).to_string();
         self.identities.created(&path);

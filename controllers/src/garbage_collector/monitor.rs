@@ -9,7 +9,7 @@ use coracle_clock::{Activity, Clock, Work};
 use coracle_controller_runtime::cache::{Event, Identified, ListScope, follow};
 use coracle_controller_runtime::discovery::{Discovery, DiscoverySnapshot, ServedResource};
 use coracle_controller_runtime::supervise::Supervisor;
-use kube::{Client, Error, Resource};
+use kube::{Client, Error};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -202,5 +202,5 @@ async fn monitor(
         }
         ControlFlow::Continue(())
     };
-    follow(&client, (&served.resource, ListScope::default()), &clock, None, handle).await;
+    follow(&client, (&served.resource, ListScope::default()), &clock, None, (Identified::read, handle)).await;
 }

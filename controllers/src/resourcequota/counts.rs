@@ -18,7 +18,7 @@ use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::affected::{enqueue_affected, limited};
@@ -157,7 +157,7 @@ async fn watch(
         }
         ControlFlow::Continue(())
     };
-    follow(&client, (&served.resource, ListScope::default()), &clock, None, handle).await;
+    follow(&client, (&served.resource, ListScope::default()), &clock, None, (Identified::read, handle)).await;
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::WatchParams;
 use kube::client::Body;
-use kube::core::{ApiResource, Request, Status};
+use kube::core::{ApiResource, DynamicObject, Request, Status};
 use kube::{Client, Error, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::indexer::revision;
 use super::reflector::ListScope;
+use super::watched::Followed;
 use crate::timers::WATCH_RETRY;
 
 /// The first pause after an error, and the longest, in a row that doubles. Source: client-go's
@@ -57,26 +58,43 @@ pub enum Event<K> {
     Bookmark(u64),
 }
 
+impl<T, E> Event<Result<T, E>> {
+    /// Returns the event of an object that could be read, or the error of one that could not.
+    pub(super) fn transpose(self) -> Result<Event<T>, E> {
+        Ok(match self {
+            Event::Init => Event::Init,
+            Event::InitApply(object) => Event::InitApply(object?),
+            Event::InitDone(revision) => Event::InitDone(revision),
+            Event::Apply(object) => Event::Apply(object?),
+            Event::Delete(object) => Event::Delete(object?),
+            Event::Bookmark(revision) => Event::Bookmark(revision),
+        })
+    }
+}
+
 /// Follows the objects of a resource, until the handler breaks or the future is dropped. Errors are
 /// passed on, and the watch begins again after a pause.
 ///
 /// - `from`: a revision whose objects the handler knows; None to have them listed
-pub async fn follow<K>(
+/// - `read`: reads an object, as it is in an event
+pub async fn follow<K: Followed>(
     client: &Client,
     (resource, scope): (&ApiResource, ListScope),
     clock: &Clock,
     mut from: Option<u64>,
-    mut handle: impl FnMut(Result<Event<K>, Error>) -> ControlFlow<()> + Send,
-) where
-    K: Resource<DynamicType = ApiResource> + DeserializeOwned,
-{
-    let request = Request::new(K::url_path(resource, scope.namespace));
+    (read, mut handle): (
+        impl Fn(&RawValue) -> serde_json::Result<K> + Send + Sync,
+        impl FnMut(Result<Event<K>, Error>) -> ControlFlow<()> + Send,
+    ),
+) {
+    let request = Request::new(DynamicObject::url_path(resource, scope.namespace));
     let (mut pause, mut short) = (PAUSES[0], 0);
     loop {
         // Until the watch is open, a change is followed by nobody.
         let opening = clock.activity().begin();
-        let watch = WatchRequest { request: &request, is_metadata: K::metadata_api(), scope };
-        let mut reader = Reader { is_listing: from.is_none(), handle: &mut handle, event: PhantomData };
+        let watch = WatchRequest { request: &request, is_metadata: K::IS_METADATA, scope };
+        let mut reader =
+            Reader { is_listing: from.is_none(), read: &read, handle: &mut handle, event: PhantomData };
         if reader.is_listing && (reader.handle)(Ok(Event::Init)).is_break() {
             return;
         }
@@ -140,9 +158,10 @@ struct Marked {
 }
 
 /// Reads the lines of one watch.
-struct Reader<'h, K, H> {
+struct Reader<'h, K, R, H> {
     /// Whether the initial list of objects is requested and has not ended.
     is_listing: bool,
+    read: &'h R,
     handle: &'h mut H,
     event: PhantomData<fn() -> K>,
 }
@@ -153,9 +172,10 @@ trait ReadLine {
     fn read(&mut self, line: &[u8], from: &mut Option<u64>) -> Result<ControlFlow<()>, Error>;
 }
 
-impl<K, H> ReadLine for Reader<'_, K, H>
+impl<K, R, H> ReadLine for Reader<'_, K, R, H>
 where
-    K: Resource + DeserializeOwned,
+    K: Followed,
+    R: Fn(&RawValue) -> serde_json::Result<K>,
     H: FnMut(Result<Event<K>, Error>) -> ControlFlow<()>,
 {
     fn read(&mut self, line: &[u8], from: &mut Option<u64>) -> Result<ControlFlow<()>, Error> {
@@ -176,8 +196,8 @@ where
                 if std::mem::take(&mut self.is_listing) { Event::InitDone(at) } else { Event::Bookmark(at) }
             }
             Type::Added | Type::Modified | Type::Deleted => {
-                let object: K = parse(object)?;
-                let at = revision(object.meta());
+                let object = (self.read)(object).map_err(Error::SerdeError)?;
+                let at = object.revision();
                 match (self.is_listing, r#type) {
                     (true, Type::Deleted) => {
                         let status = Status::failure("an object is deleted while all are listed", "Expired");
@@ -337,7 +357,8 @@ mod tests {
         };
         let clock = Clock::system();
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
-        let following = follow(&client, (&resource, ListScope::default()), &clock, from, handle);
+        let reading = (Identified::read, handle);
+        let following = follow(&client, (&resource, ListScope::default()), &clock, from, reading);
         tokio::select! { () = following => {}, () = is_done.notified() => {} }
         let queries = queries.lock().clone();
         let events = events.lock().clone();

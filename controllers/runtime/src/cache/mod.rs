@@ -38,7 +38,7 @@ pub(super) use object::{Decode, Object, decode};
 pub use reflector::ListScope;
 pub(super) use reflector::run;
 pub use shared::CachedObjects;
-pub use watched::Identified;
+pub use watched::{Followed, Identified};
 
 /// All objects of a kind, as far as its watch has reported them (client-go: informer and indexer).
 pub struct Cache<K> {

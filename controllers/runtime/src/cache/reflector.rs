@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Clock;
+use kube::Client;
 use kube::core::ApiResource;
-use kube::{Client, Resource};
+use serde_json::value::RawValue;
 
 use super::follow::{Event, follow};
-use super::indexer::Indexer;
+use super::indexer::{Indexer, revision};
 use super::object::{Decode, Object};
 use super::shared::SharedObjects;
-use super::watched::RawObject;
+use super::watched::{Followed, read_version};
 use crate::timers::RELIST;
 
 /// After this time all objects are read again, if one of them could not be.
@@ -47,8 +48,9 @@ pub(crate) async fn run(
             events.for_each(|event| indexer.handle(event, &mut relist));
             revision
         });
-        let handle = |event: Result<Event<RawObject>, kube::Error>| {
-            match event.map(|event| read(event, decode, shared.as_ref())) {
+        let read = |object: &RawValue| Ok(read(object, decode, shared.as_ref()));
+        let handle = |event: Result<Event<Decoded>, kube::Error>| {
+            match event.map(Event::transpose) {
                 Ok(Ok(event)) => indexer.handle(event, &mut relist),
                 // The object may have a finalizer or own others, so the cache is wrong without it.
                 Ok(Err(error)) => {
@@ -61,26 +63,27 @@ pub(crate) async fn run(
             }
             ControlFlow::Continue(())
         };
-        follow(&client, (&resource, scope), &clock, from, handle).await;
+        follow(&client, (&resource, scope), &clock, from, (read, handle)).await;
         drop(clock.sleep(RELIST.after(UNREADABLE)).of(resource.plural.clone()).await);
     }
 }
 
-fn read(
-    event: Event<RawObject>,
-    decode: Decode,
-    shared: Option<&SharedObjects>,
-) -> serde_json::Result<Event<Arc<dyn Object>>> {
-    let decode = |raw: RawObject| match shared.and_then(|shared| shared.get(raw.meta())) {
-        Some(object) => Ok(object),
-        None => decode(raw.content.get()),
-    };
-    Ok(match event {
-        Event::Init => Event::Init,
-        Event::InitApply(raw) => Event::InitApply(decode(raw)?),
-        Event::InitDone(revision) => Event::InitDone(revision),
-        Event::Bookmark(revision) => Event::Bookmark(revision),
-        Event::Apply(raw) => Event::Apply(decode(raw)?),
-        Event::Delete(raw) => Event::Delete(decode(raw)?),
-    })
+/// An object, or the reason why it cannot be read, which is an event, too.
+type Decoded = serde_json::Result<Arc<dyn Object>>;
+
+impl Followed for Decoded {
+    const IS_METADATA: bool = false;
+
+    fn revision(&self) -> u64 {
+        self.as_ref().map_or(0, |object| revision(object.metadata()))
+    }
+}
+
+fn read(object: &RawValue, decode: Decode, shared: Option<&SharedObjects>) -> Decoded {
+    if let Some(shared) = shared
+        && let Some(known) = shared.get(&read_version(object)?)
+    {
+        return Ok(known);
+    }
+    decode(object.get())
 }

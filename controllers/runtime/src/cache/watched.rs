@@ -1,65 +1,31 @@
-//! Objects from a watch, decoded only as far as needed.
-
-use std::borrow::Cow;
-use std::fmt::Debug;
+//! Objects of a watch, read only as far as needed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use kube::Resource;
-use kube::core::{ApiResource, DynamicResourceScope};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An object of any kind as a watch sends it.
-#[derive(Clone, Debug)]
-pub struct Watched<C> {
-    /// The content of the object other than its metadata.
-    pub content: C,
-    metadata: ObjectMeta,
-}
+use super::indexer::revision;
 
-/// A representation of an object's content.
-pub trait Content: Clone + Debug {
+/// An object as it is read from a watch.
+pub trait Followed: Send {
     /// Whether only the metadata of objects is requested from the server.
     const IS_METADATA: bool;
-}
 
-impl Content for Box<RawValue> {
-    const IS_METADATA: bool = false;
+    /// Returns the resourceVersion of the object, from which the watch resumes; 0 if it has none.
+    fn revision(&self) -> u64;
 }
-
-impl Content for () {
-    const IS_METADATA: bool = true;
-}
-
-/// An object that is not decoded yet. Only its name and namespace are known, and its
-/// resourceVersion, from which the watch resumes.
-pub type RawObject = Watched<Box<RawValue>>;
 
 /// The metadata required to identify, own and delete an object. Labels, annotations and
 /// `managedFields`, which can be most of an object, are skipped.
-pub type Identified = Watched<()>;
+#[derive(Clone, Debug)]
+pub struct Identified(ObjectMeta);
 
-impl<'de> Deserialize<'de> for RawObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawObject, D::Error> {
-        #[derive(Default, Deserialize)]
-        #[serde(default, rename_all = "camelCase")]
-        struct Metadata {
-            resource_version: Option<String>,
-            namespace: Option<String>,
-            name: Option<String>,
-        }
-        let content = Box::<RawValue>::deserialize(deserializer)?;
-        let Parts { metadata } =
-            serde_json::from_str::<Parts<Metadata>>(content.get()).map_err(Error::custom)?;
-        let Metadata { resource_version, namespace, name } = metadata;
-        let metadata = ObjectMeta { resource_version, namespace, name, ..ObjectMeta::default() };
-        Ok(Watched { content, metadata })
-    }
-}
-
-impl<'de> Deserialize<'de> for Identified {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Identified, D::Error> {
+impl Identified {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Its metadata is invalid.
+    pub fn read(object: &RawValue) -> serde_json::Result<Identified> {
         #[derive(Default, Deserialize)]
         #[serde(default, rename_all = "camelCase")]
         struct Metadata {
@@ -71,8 +37,8 @@ impl<'de> Deserialize<'de> for Identified {
             finalizers: Option<Vec<String>>,
             deletion_timestamp: Option<Time>,
         }
-        let Parts { metadata } = Parts::<Metadata>::deserialize(deserializer)?;
-        let metadata = ObjectMeta {
+        let Parts { metadata } = serde_json::from_str::<Parts<Metadata>>(object.get())?;
+        Ok(Identified(ObjectMeta {
             resource_version: metadata.resource_version,
             namespace: metadata.namespace,
             name: metadata.name,
@@ -81,9 +47,38 @@ impl<'de> Deserialize<'de> for Identified {
             finalizers: metadata.finalizers,
             deletion_timestamp: metadata.deletion_timestamp,
             ..ObjectMeta::default()
-        };
-        Ok(Watched { content: (), metadata })
+        }))
     }
+
+    /// Returns the metadata.
+    pub fn meta(&self) -> &ObjectMeta {
+        &self.0
+    }
+}
+
+impl Followed for Identified {
+    const IS_METADATA: bool = true;
+
+    fn revision(&self) -> u64 {
+        revision(&self.0)
+    }
+}
+
+/// Reads the name, the namespace and the resourceVersion of an object.
+///
+/// # Errors
+/// Its metadata is invalid.
+pub(super) fn read_version(object: &RawValue) -> serde_json::Result<ObjectMeta> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: Option<String>,
+        namespace: Option<String>,
+        name: Option<String>,
+    }
+    let Parts { metadata } = serde_json::from_str::<Parts<Metadata>>(object.get())?;
+    let Metadata { resource_version, namespace, name } = metadata;
+    Ok(ObjectMeta { resource_version, namespace, name, ..ObjectMeta::default() })
 }
 
 /// The part of an object that is decoded.
@@ -93,45 +88,15 @@ struct Parts<M: Default> {
     metadata: M,
 }
 
-impl<C: Content> Resource for Watched<C> {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.kind)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.group)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.version)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.plural)
-    }
-
-    fn metadata_api() -> bool {
-        C::IS_METADATA
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::object::{decode, downcast};
     use super::*;
     use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-    use kube::core::WatchEvent;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
 
     #[test]
     fn metadata_is_read_as_far_as_needed() {
@@ -143,31 +108,30 @@ mod tests {
             },
             "data": {"k": "v"}
         }"#;
-        let read = serde_json::from_str::<Identified>(text).unwrap();
+        let read = Identified::read(&raw(text)).unwrap();
         let mut want: ObjectMeta = serde_json::from_value(
             serde_json::from_str::<serde_json::Value>(text).unwrap()["metadata"].take(),
         )
         .unwrap();
         want.labels = None;
         want.managed_fields = None;
-        assert_eq!(read.meta(), &want);
-        assert!(serde_json::from_str::<Identified>(r#"{"metadata":1}"#).is_err());
+        assert_eq!((read.meta(), read.revision()), (&want, 7));
+        assert!(Identified::read(&raw(r#"{"metadata":1}"#)).is_err());
+        let version = read_version(&raw(text)).unwrap();
+        (want.uid, want.owner_references, want.finalizers, want.deletion_timestamp) =
+            (None, None, None, None);
+        assert_eq!(version, want);
+        assert!(read_version(&raw(r#"{"metadata":1}"#)).is_err());
     }
 
     #[test]
-    fn frames_are_read() {
-        let frame =
-            r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7"},"data":{"k":"v"}}}"#;
-        let WatchEvent::Added(raw) = serde_json::from_str::<WatchEvent<RawObject>>(frame).unwrap() else {
-            panic!("not added");
-        };
-        assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
-        let object = decode::<ConfigMap>(raw.content.get()).unwrap();
+    fn objects_are_decoded() {
+        let object =
+            decode::<ConfigMap>(r#"{"metadata":{"name":"a","resourceVersion":"7"},"data":{"k":"v"}}"#);
+        let object = object.unwrap();
         assert_eq!(object.metadata().name.as_deref(), Some("a"));
         assert!(downcast::<Secret>(object.clone()).is_none());
         assert_eq!(downcast::<ConfigMap>(object).unwrap().data.as_ref().unwrap()["k"], "v");
-        let wrong = r#"{"type":"ADDED","object":{"metadata":1}}"#;
-        assert!(serde_json::from_str::<WatchEvent<RawObject>>(wrong).is_err());
         assert!(decode::<ConfigMap>(r#"{"metadata":{},"data":1}"#).is_err());
     }
 }
