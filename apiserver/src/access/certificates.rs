@@ -125,34 +125,41 @@ impl Certificates {
 
     /// Presents the certificate chain in a PEM file, with the key in another one, instead of a
     /// certificate of our own authority. Clients trust only the certificates of this chain; the
-    /// file may also contain the key. If both files are missing, the certificate of our authority
-    /// is written there first.
+    /// file may also contain the key. If both files are missing, they get the certificate of our
+    /// authority.
+    ///
+    /// - `new_files`: gets these files then, which are not written yet
     ///
     /// # Errors
-    /// A file cannot be read or written, or the certificate and the key do not belong together.
+    /// A file cannot be read, or the certificate and the key do not belong together.
     pub fn with_serving_files(
         mut self,
         certificate_file: &Path,
         key_file: &Path,
+        new_files: &mut NewFiles,
     ) -> Result<Certificates, CertificateError> {
         let is_missing =
             |path: &Path| fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
-        if is_missing(certificate_file) && is_missing(key_file) {
-            let chain = format!("{}{}", self.issued.certificate_pem, self.authority_pem);
-            // The key first, so that every certificate on disk has its key.
-            for (path, content) in [(key_file, &self.issued.key_pem), (certificate_file, &chain)] {
-                coracle_private_fs::replace(path, content.as_bytes())
-                    .map_err(|source| CertificateError::Io { path: path.to_owned(), source })?;
+        let (chain_pem, key_pem) = if is_missing(certificate_file) && is_missing(key_file) {
+            let mut chain = format!("{}{}", self.issued.certificate_pem, self.authority_pem);
+            let key = self.issued.key_pem.clone();
+            match certificate_file == key_file {
+                true => chain.push_str(&key),
+                // The key first, so that every certificate on disk has its key.
+                false => new_files.add(key_file.to_owned(), key.as_bytes()),
             }
-        }
+            new_files.add(certificate_file.to_owned(), chain.as_bytes());
+            (chain.into_bytes(), key.into_bytes())
+        } else {
+            (read(certificate_file)?, read(key_file)?)
+        };
         let unusable = |path: &Path, why: &dyn std::fmt::Display| CertificateError::Unusable {
             path: path.to_owned(),
             why: why.to_string(),
         };
-        let chain = certificates_of(certificate_file, &read(certificate_file)?)?;
+        let chain = certificates_of(certificate_file, &chain_pem)?;
         let ca_pem = pem_of(&chain);
-        let key =
-            PrivateKeyDer::from_pem_slice(&read(key_file)?).map_err(|error| unusable(key_file, &error))?;
+        let key = PrivateKeyDer::from_pem_slice(&key_pem).map_err(|error| unusable(key_file, &error))?;
         let provider = rustls::crypto::ring::default_provider();
         let own =
             CertifiedKey::from_der(chain, key, &provider).map_err(|error| unusable(key_file, &error))?;
@@ -352,12 +359,30 @@ mod tests {
         let text =
             format!("subject=combined\n{}{}{}", issued.key_pem, issued.certificate_pem, own.authority_pem);
         fs::write(&combined, text).expect("a file");
-        let certificates = own.with_serving_files(&combined, &combined).expect("a combined file");
+        let certificates =
+            own.with_serving_files(&combined, &combined, &mut NewFiles::default()).expect("a combined file");
         let published = certificates.ca_pem();
         let want = certificates_of(&combined, published.as_bytes()).expect("certificates");
         assert_eq!(want.len(), 2);
         assert_eq!(published, pem_of(&want), "nothing but certificates");
         assert!(!published.contains("PRIVATE KEY") && !published.contains("subject"), "{published}");
+    }
+
+    #[test]
+    fn serving_files_that_are_missing_get_our_certificate() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (certificate, key) in [("tls.crt", "tls.key"), ("both.pem", "both.pem")] {
+            let (certificate, key) = (folder.path().join(certificate), folder.path().join(key));
+            let serve = || {
+                let (own, mut files) = (Certificates::ephemeral(&[], &at(now()))?, NewFiles::default());
+                Ok::<_, CertificateError>((own.with_serving_files(&certificate, &key, &mut files)?, files))
+            };
+            let (first, files) = serve().expect("certificates");
+            assert!(!certificate.exists() && !key.exists(), "they are written later");
+            files.write().expect("files");
+            let (next, files) = serve().expect("the files that were written");
+            assert!(files.is_empty() && next.ca_pem() == first.ca_pem());
+        }
     }
 
     #[test]
@@ -375,7 +400,8 @@ mod tests {
             file("tls.crt", &format!("{}{}", serving.issued.certificate_pem, serving.authority_pem));
         let key = file("tls.key", &serving.issued.key_pem);
         let client_ca = file("clients.pem", &format!("{}{}", other.authority_pem, other.issued.key_pem));
-        let certificates = own.with_serving_files(&certificate, &key).expect("serving files");
+        let certificates =
+            own.with_serving_files(&certificate, &key, &mut NewFiles::default()).expect("serving files");
         let certificates = certificates.with_client_ca_file(&client_ca).expect("a client CA");
         let published = certificates.client_ca_pem().expect("PEM");
         let published = certificates_of(&client_ca, published.as_bytes()).expect("certificates");

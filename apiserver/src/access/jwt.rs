@@ -33,7 +33,7 @@ pub const ISSUER: &str = "https://kubernetes.default.svc";
 /// The reason why there is no signing key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file cannot be read or written.
+    /// The file cannot be read.
     #[error("{path}: {source}", path = .path.display())]
     Io {
         /// The file.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use coracle_storage::{CommitOutcome, Expect, Key, Write};
 use futures::future::join_all;
 use serde_json::Value;
+use tokio::task::unconstrained;
 
 use super::deletion::rfc3339;
 use super::write::{stored_bytes, track};
@@ -58,7 +59,7 @@ impl Registry {
     /// Creates the objects that are missing, in this order, and reconciles the stored ones.
     ///
     /// # Errors
-    /// The errors of the store.
+    /// The errors of the store. Other objects may have been written then.
     pub async fn bootstrap(&self, objects: &[Value], strategy: &dyn BootstrapStrategy) -> Result<()> {
         let now = rfc3339(self.now());
         for _ in 0..ATTEMPTS {
@@ -69,8 +70,10 @@ impl Registry {
                     Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
                     None => Ok(None),
                 });
+            // They begin in this order, which the budget of a task would change.
+            let commits = unconstrained(join_all(commits)).await;
             let mut is_overtaken = false;
-            for commit in join_all(commits).await {
+            for commit in commits {
                 is_overtaken |= matches!(commit?, Some(CommitOutcome::Conflict { .. }));
             }
             if !is_overtaken {
@@ -191,13 +194,33 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_recreated_object_is_another_one() {
+    fn registry() -> Registry {
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let index = ObjectIndex::new(resources.clone());
         let store = Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("a store");
         let authorizer = Arc::new(Authorizer::always_allow());
-        let registry = Registry::new(Config::new(store, resources, Clock::system(), authorizer));
+        Registry::new(Config::new(store, resources, Clock::system(), authorizer))
+    }
+
+    /// Verifies the order for more objects than a task may write without a pause.
+    #[tokio::test]
+    async fn objects_are_created_in_their_order() {
+        let registry = registry();
+        let object = |index: usize| {
+            let metadata = json!({"namespace": "default", "name": format!("c{index}")});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        };
+        let objects: Vec<Value> = (0..300).map(object).collect();
+        registry.bootstrap(&objects, &CreateOnly).await.expect("written");
+        let info = registry.served(&objects[0]).expect("a resource");
+        let revision =
+            |object: &Value| registry.current(&info, "default", object.name()).expect("an object").revision;
+        assert!(objects.iter().map(revision).is_sorted());
+    }
+
+    #[tokio::test]
+    async fn a_recreated_object_is_another_one() {
+        let registry = registry();
         let metadata = json!({"namespace": "default", "name": "c"});
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}});

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the one clock, which everything else reads the time from")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -172,8 +173,8 @@ impl Clock {
     }
 
     /// Waits without being listed, for a [`Source`](crate::Source): it lists the timers that it
-    /// waits for. While these are [held back](Self::now_of_sources), the wait does not end, even
-    /// if it is due.
+    /// waits for. While these are [held back](Self::now_of_sources), the wait ends only when
+    /// they are fired.
     pub fn until_next_of_source(&self, at: Timestamp) -> Wait {
         self.wait(None, at, None)
     }
@@ -292,7 +293,7 @@ impl Hold<'_> {
     /// Wakes the tasks that wait for timers which are due, those of sources among them. Returns
     /// the timers as [`ManualClock::fire`] does.
     pub fn fire(self) -> Vec<&'static Timer> {
-        self.end()
+        ManuallyDrop::new(self).end()
     }
 
     fn end(&self) -> Vec<&'static Timer> {
@@ -342,7 +343,7 @@ impl ManualClock {
         self.0.fire(|class| class == Class::Heartbeat)
     }
 
-    /// Makes sources hold back due timers until the result is dropped; they fire then.
+    /// Makes sources hold back due timers until the result fires them or is dropped.
     pub fn hold(&self) -> Hold<'_> {
         self.advanced().into_iter().for_each(|advanced| advanced.holds.store(true, Ordering::SeqCst));
         Hold(self)

@@ -6,8 +6,7 @@
 //! has a [`Class`], so that [`Timers`] lists everything that is pending, the next one first. A
 //! queue of delayed keys is a [`Source`] of the list, so that none of its keys is stored twice.
 //!
-//! Two waits of the controllers are not listed, since they are not theirs: the backoff of kube's
-//! watches after an error, and the short rest of a key after its reconciliation.
+//! One wait of the controllers is not listed: the short rest of a key after its reconciliation.
 //!
 //! Deadlines that protect the server, such as those of requests and connections, are no business of
 //! this clock. They follow the machine's time, by tokio's timers.

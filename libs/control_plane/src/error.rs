@@ -45,10 +45,10 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The CA or the serving certificate cannot be read, created or stored.
+    /// The CA or the serving certificate cannot be read or created.
     #[error(transparent)]
     Certificates(#[from] CertificateError),
-    /// The key that signs service account tokens cannot be read, created or stored.
+    /// The key that signs service account tokens cannot be read or created.
     #[error(transparent)]
     SigningKey(#[from] KeyError),
     /// The file of bearer tokens cannot be read.

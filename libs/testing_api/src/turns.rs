@@ -88,7 +88,12 @@ pub async fn give_turns<I: Index>(clock: Clock, store: Store<I>) {
 
 fn is_quiet<I: Index>(clock: &Clock, store: &Store<I>) -> bool {
     let quiet = clock.activity().quiet();
-    quiet.is_some() && !store.has_unfollowed_own() && clock.activity().quiet() == quiet
+    // A queue that has not seen the end of a hold yet enters its due keys in a moment.
+    let is_due = |now| !clock.timers().due_of_sources(now).is_empty();
+    quiet.is_some()
+        && !store.has_unfollowed_own()
+        && !clock.now_of_sources().is_some_and(is_due)
+        && clock.activity().quiet() == quiet
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl<T, E> Event<Result<T, E>> {
 /// passed on, and the watch begins again after a pause.
 ///
 /// - `from`: a revision whose objects the handler knows; None to have them listed
-/// - `read`: reads an object, as it is in an event
+/// - `read`: reads an object of an event
 pub async fn follow<K: Followed>(
     client: &Client,
     (resource, scope): (&ApiResource, ListScope),

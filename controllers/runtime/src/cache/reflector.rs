@@ -13,7 +13,7 @@ use super::follow::{Event, follow};
 use super::indexer::{Indexer, revision};
 use super::object::{Decode, Object};
 use super::shared::SharedObjects;
-use super::watched::{Followed, read_version};
+use super::watched::{Followed, read_identity};
 use crate::timers::RELIST;
 
 /// After this time all objects are read again, if one of them could not be.
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     }
 }
 
-/// An object, or the reason why it cannot be read, which is an event, too.
+/// The result of decoding an object. A failure reaches the handler of events, too.
 type Decoded = serde_json::Result<Arc<dyn Object>>;
 
 impl Followed for Decoded {
@@ -81,7 +81,7 @@ impl Followed for Decoded {
 
 fn read(object: &RawValue, decode: Decode, shared: Option<&SharedObjects>) -> Decoded {
     if let Some(shared) = shared
-        && let Some(known) = shared.get(&read_version(object)?)
+        && let Some(known) = shared.get(&read_identity(object)?)
     {
         return Ok(known);
     }

@@ -68,7 +68,7 @@ impl Followed for Identified {
 ///
 /// # Errors
 /// Its metadata is invalid.
-pub(super) fn read_version(object: &RawValue) -> serde_json::Result<ObjectMeta> {
+pub(super) fn read_identity(object: &RawValue) -> serde_json::Result<ObjectMeta> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Metadata {
@@ -117,11 +117,11 @@ mod tests {
         want.managed_fields = None;
         assert_eq!((read.meta(), read.revision()), (&want, 7));
         assert!(Identified::read(&raw(r#"{"metadata":1}"#)).is_err());
-        let version = read_version(&raw(text)).unwrap();
+        let identity = read_identity(&raw(text)).unwrap();
         (want.uid, want.owner_references, want.finalizers, want.deletion_timestamp) =
             (None, None, None, None);
-        assert_eq!(version, want);
-        assert!(read_version(&raw(r#"{"metadata":1}"#)).is_err());
+        assert_eq!(identity, want);
+        assert!(read_identity(&raw(r#"{"metadata":1}"#)).is_err());
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn certificates(options: &Options, clock: &Clock, new_files: &mut NewFiles) -> R
         Some(directory) => Certificates::in_folder(&directory.join("pki"), &names, clock, new_files)?,
     };
     if let Some((certificate, key)) = &options.serving_files {
-        certificates = certificates.with_serving_files(certificate, key)?;
+        certificates = certificates.with_serving_files(certificate, key, new_files)?;
     }
     if let Some(file) = &options.client_ca_file {
         certificates = certificates.with_client_ca_file(file)?;

@@ -26,7 +26,7 @@ pub struct Beginning {
     pub resources: Arc<SharedResourceTable>,
     pub store: Store<ObjectIndex>,
     pub rbac: Arc<RbacAuthorizer>,
-    /// The objects that are there from the start; None if the store has them already.
+    /// The initial objects; None if the store has them already.
     pub initial_objects: Option<InitialObjects>,
     /// The definitions of these resources, as far as they were read.
     pub known_definitions: KnownDefinitions,

@@ -5,7 +5,7 @@
 //! | `beginning.rs` | the next two, in the order of a first start or of a fork | |
 //! | `preparation.rs` | configuration files, the audit log, the port | dropping it |
 //! | `storage.rs` | the store | it is closed |
-//! | `access.rs` | keys and certificates | nothing of it runs |
+//! | `access.rs` | keys and certificates | new files are on disk |
 //! | `registry.rs` | the registry, the objects of the start, those that advertise the server | nothing of it runs |
 //! | `volumes.rs` | the directory of the volumes | it is removed, if it is a temporary one |
 //! | `serving.rs`, `background.rs`, `health.rs` | the API server | its own work ends, requests finish, and records are flushed |

@@ -61,10 +61,10 @@ pub fn assemble(
     }))
 }
 
-/// The objects that are there from the start, which are parsed on another thread.
+/// The initial objects, which are parsed on another thread.
 pub type InitialObjects = BoxFuture<'static, Result<Vec<Value>, Error>>;
 
-/// Begins to parse the objects that are there from the start.
+/// Begins to parse the initial objects.
 pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialObjects {
     let (now, port) = (preparation.clock.now(), preparation.listener.address().port());
     let service_cidr = options.service_cidr.unwrap_or(SERVICE_CIDR);

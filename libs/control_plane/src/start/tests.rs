@@ -124,6 +124,11 @@ const FAILURES: &[(&str, Change, &str)] = &[
         "",
     ),
     (
+        "access: a directory is in the place of a key",
+        |place, _| fs::create_dir_all(place.data_dir().join("pki/apiserver.key")).unwrap(),
+        "",
+    ),
+    (
         "registry: the objects of the start",
         |_, options| options.max_store_bytes = 1,
         "cannot make the first objects: ",
@@ -138,12 +143,35 @@ async fn a_phase_that_fails_leaves_nothing_running() {
         change(&place, &mut options);
         let Err(error) = start(options, KINDS, alone()).await else { panic!("{case}: it has started") };
         assert!(error.to_string().starts_with(want), "{case}: {error}");
+        let is_in_order = |key: &str, certificate: &str| {
+            let exists = |file: &str| place.data_dir().join("pki").join(file).is_file();
+            exists(key) || !exists(certificate)
+        };
+        assert!(
+            ["ca", "apiserver", "admin"]
+                .iter()
+                .all(|name| is_in_order(&format!("{name}.key"), &format!("{name}.crt"))),
+            "{case}"
+        );
         if place.data_dir().join(STORE).is_file() {
             fs::remove_file(place.data_dir().join(STORE)).unwrap();
         }
         place.assert_is_free_soon(case).await;
         assert_no_task_is_left(case).await;
     }
+}
+
+#[tokio::test]
+async fn keys_are_on_disk_once_it_serves() {
+    let place = Place::new();
+    let mut running = start(place.options(), KINDS, alone()).await.unwrap();
+    let pki = fs::read_dir(place.data_dir().join("pki")).unwrap();
+    let mut names: Vec<String> =
+        pki.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    let want = "admin.crt admin.key apiserver.crt apiserver.key ca.crt ca.key service-account.key";
+    assert_eq!(names.join(" "), want);
+    running.started.stop().await.unwrap();
 }
 
 #[tokio::test]
