@@ -13,7 +13,7 @@ use super::follow::{Event, follow};
 use super::indexer::{Indexer, revision};
 use super::object::{Decode, Object};
 use super::shared::SharedObjects;
-use super::watched::{Followed, read_identity};
+use super::watched::{Followed, Identified};
 use crate::timers::RELIST;
 
 /// After this time all objects are read again, if one of them could not be.
@@ -81,7 +81,7 @@ impl Followed for Decoded {
 
 fn read(object: &RawValue, decode: Decode, shared: Option<&SharedObjects>) -> Decoded {
     if let Some(shared) = shared
-        && let Some(known) = shared.get(&read_identity(object)?)
+        && let Some(known) = shared.get(Identified::read(object)?.meta())
     {
         return Ok(known);
     }

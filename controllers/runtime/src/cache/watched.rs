@@ -37,7 +37,12 @@ impl Identified {
             finalizers: Option<Vec<String>>,
             deletion_timestamp: Option<Time>,
         }
-        let Parts { metadata } = serde_json::from_str::<Parts<Metadata>>(object.get())?;
+        #[derive(Deserialize)]
+        struct Parts {
+            #[serde(default)]
+            metadata: Metadata,
+        }
+        let Parts { metadata } = serde_json::from_str(object.get())?;
         Ok(Identified(ObjectMeta {
             resource_version: metadata.resource_version,
             namespace: metadata.namespace,
@@ -62,30 +67,6 @@ impl Followed for Identified {
     fn revision(&self) -> u64 {
         revision(&self.0)
     }
-}
-
-/// Reads the name, the namespace and the resourceVersion of an object.
-///
-/// # Errors
-/// Its metadata is invalid.
-pub(super) fn read_identity(object: &RawValue) -> serde_json::Result<ObjectMeta> {
-    #[derive(Default, Deserialize)]
-    #[serde(default, rename_all = "camelCase")]
-    struct Metadata {
-        resource_version: Option<String>,
-        namespace: Option<String>,
-        name: Option<String>,
-    }
-    let Parts { metadata } = serde_json::from_str::<Parts<Metadata>>(object.get())?;
-    let Metadata { resource_version, namespace, name } = metadata;
-    Ok(ObjectMeta { resource_version, namespace, name, ..ObjectMeta::default() })
-}
-
-/// The part of an object that is decoded.
-#[derive(Deserialize)]
-struct Parts<M: Default> {
-    #[serde(default)]
-    metadata: M,
 }
 
 #[cfg(test)]
@@ -117,11 +98,6 @@ mod tests {
         want.managed_fields = None;
         assert_eq!((read.meta(), read.revision()), (&want, 7));
         assert!(Identified::read(&raw(r#"{"metadata":1}"#)).is_err());
-        let identity = read_identity(&raw(text)).unwrap();
-        (want.uid, want.owner_references, want.finalizers, want.deletion_timestamp) =
-            (None, None, None, None);
-        assert_eq!(identity, want);
-        assert!(read_identity(&raw(r#"{"metadata":1}"#)).is_err());
     }
 
     #[test]

@@ -20,9 +20,9 @@ use coracle_storage::StoreError;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::oneshot;
 
+use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::{Phase, Started};
-use super::storage::blocking;
 use crate::error::Error;
 use crate::options::{Etcd, Options, ServiceAccountIssuer};
 
@@ -46,12 +46,11 @@ pub struct Access {
     pub ancestors: Vec<SocketAddr>,
     /// The ports that those of simulated pods may not lead to, in forks.
     pub refused_ports: Vec<u16>,
-    /// The files of the keys and certificates that were created.
-    pub new_files: NewFiles,
 }
 
 impl Access {
-    /// Reads keys and certificates, or creates those that are missing.
+    /// Reads keys and certificates, or creates those that are missing. Returns the files of these,
+    /// too, which are not written yet.
     ///
     /// - `listener`: the address of this server
     ///
@@ -63,7 +62,7 @@ impl Access {
         origin: Option<&Origin>,
         rbac: Arc<RbacAuthorizer>,
         listener: SocketAddr,
-    ) -> Result<Access, Error> {
+    ) -> Result<(Access, NewFiles), Error> {
         let mut refused_ports: Vec<u16> = options.etcd.iter().flat_map(Etcd::ports).collect();
         refused_ports.extend(origin.iter().flat_map(|origin| origin.refused_ports.iter().copied()));
         let forward_access = Arc::new(ForwardAccess::new(
@@ -102,7 +101,7 @@ impl Access {
         }
         let own = OwnServer { address: listener, ca_pem: certificates.ca_pem().into() };
         let clients = clients.with_taken_over_servers(ancestors.clone(), own);
-        Ok(Access {
+        let access = Access {
             certificates,
             tls,
             authorizer,
@@ -114,8 +113,8 @@ impl Access {
             forward_access,
             ancestors,
             refused_ports,
-            new_files,
-        })
+        };
+        Ok((access, new_files))
     }
 }
 

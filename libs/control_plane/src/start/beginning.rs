@@ -9,11 +9,12 @@ use coracle_apiserver::serve::Refusal;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
 
+use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::Started;
 use super::preparation::Preparation;
 use super::registry::{self, InitialObjects};
-use super::storage::{self, blocking};
+use super::storage;
 use crate::error::Error;
 use crate::kinds::Kinds;
 use crate::opened;

@@ -18,6 +18,7 @@
 mod access;
 mod background;
 mod beginning;
+mod blocking;
 mod clock_file;
 mod controllers;
 mod health;
@@ -184,8 +185,8 @@ async fn start_phases(
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
-    let mut access = Access::new(options, token_file, origin, rbac, listener)?;
-    let written = access::write(std::mem::take(&mut access.new_files), started);
+    let (access, new_files) = Access::new(options, token_file, origin, rbac, listener)?;
+    let written = access::write(new_files, started);
     let origin_of_forks = Arc::new(Origin {
         options: options.clone(),
         kinds,

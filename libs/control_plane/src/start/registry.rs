@@ -18,8 +18,8 @@ use futures::future::{BoxFuture, FutureExt};
 use serde_json::Value;
 
 use super::access::Access;
+use super::blocking::blocking;
 use super::preparation::Preparation;
-use super::storage::blocking;
 use crate::controllers;
 use crate::error::Error;
 use crate::options::Options;

@@ -11,6 +11,7 @@ use coracle_storage::log::{EphemeralLog, FixedLog, Log, SledLog};
 use coracle_storage::{History, Limits, Revision, Store, StoreError};
 use futures::future::{BoxFuture, FutureExt};
 
+use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::{Phase, Started};
 use crate::data_dir;
@@ -114,23 +115,6 @@ pub async fn open_record(
     let store = blocking(open).await?;
     started.push(OpenStore(store.clone()));
     Ok(store)
-}
-
-/// Begins blocking work on another thread. The future waits for it.
-pub fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> impl Future<Output = Result<T, Error>> + Send + 'static {
-    let working = tokio::task::spawn_blocking(work);
-    async move {
-        match working.await {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down, and the caller with it.
-                Err(_) => std::future::pending().await,
-            },
-        }
-    }
 }
 
 fn limits(options: &Options) -> Limits {
