@@ -170,8 +170,8 @@ impl ControlPlane {
         self.0.problems().await
     }
 
-    /// Waits until the store has failed for good: a disk with errors, or an etcd cluster whose
-    /// changes can no longer be followed. Then writes are refused, and what is read may be
+    /// Waits until the store has failed for good: a disk with errors, or changes of an etcd
+    /// cluster that can no longer be followed. Then writes are refused, and what is read may be
     /// outdated; another start loads what is stored.
     pub async fn failed(&self) -> StoreError {
         self.0.failed().await

@@ -26,7 +26,7 @@ const NICE: i32 = 10;
 /// The size of a thread's stack, as for the threads of the runtime.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Runs a future whose polls take long. Each poll acquires one of `permits`, releases it at its
+/// Runs a future that takes long to poll. Each poll acquires one of `permits`, releases it at its
 /// end, and runs on a new thread of a lower priority than the threads that serve requests. On a
 /// single-threaded runtime the future is polled as any other.
 pub async fn in_background<F: Future<Output: Send> + Send>(permits: &Arc<Semaphore>, work: F) -> F::Output {

@@ -1,7 +1,7 @@
 //! CronJobs: upstream's end-to-end behaviors (`[sig-apps] CronJob`), and times that come while a
 //! server is not there.
 //!
-//! No test waits for a minute to begin: a CronJob whose last time was long ago is late, and its Job
+//! No test waits for a minute to begin: a CronJob is late if its last time was long ago, and its Job
 //! is created at once.
 
 use std::path::Path;

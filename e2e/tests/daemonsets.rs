@@ -196,7 +196,7 @@ async fn with_a_surge_an_old_pod_stays_until_the_new_one_is_available() -> Resul
     let new = surged.iter().find(|pod| !pod["metadata"]["annotations"].is_null()).context("no new pod")?;
     assert!(surged.iter().all(|pod| pod["metadata"]["deletionTimestamp"].is_null()));
     // Of two pods on a node the status counts the older one, or if they were created in the same
-    // second, that whose name is less: so it says nothing here.
+    // second, the one with the lesser name: so it says nothing here.
     assert_eq!(surged.iter().filter(|pod| is_ready(pod)).count(), NODES);
     // Once it is ready the rollout goes on.
     let ready = json!({"metadata": {"annotations": {"sim.coracle.dev/never-ready": null}}});

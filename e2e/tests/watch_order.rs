@@ -21,7 +21,7 @@ const END_OF_STREAM_AND_HEADERS: u8 = 1 | 4;
 
 const KINDS: [&str; 3] = ["configmaps", "secrets", "services"];
 
-/// Several watches on a connection of HTTP/2, whose frames are read as they come: a client library
+/// Several watches on a connection of HTTP/2. Its frames are read as they come: a client library
 /// would return the events of each watch in an order of its own.
 struct Watches {
     stream: TlsStream<TcpStream>,

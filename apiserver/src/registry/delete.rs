@@ -216,7 +216,7 @@ impl Registry {
         })
     }
 
-    /// Deletes an object whose deletionTimestamp was just stored, and returns its last known state.
+    /// Deletes an object after its deletionTimestamp was stored, and returns its last known state.
     /// Another request may delete it first: any update of an object that is released removes it.
     async fn remove_marked(
         &self,

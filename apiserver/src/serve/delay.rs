@@ -21,7 +21,7 @@ const MAX_HELD: usize = 256 << 10;
 /// pieces.
 const BURST: Duration = Duration::from_micros(100);
 
-/// A connection whose writes are delivered after a delay. What is written is delivered while the
+/// A connection that delivers writes after a delay. What is written is delivered while the
 /// connection is read, written or flushed: a server always does one of them. A flush does not wait
 /// for the delay.
 pub struct Delayed<S> {

@@ -10,8 +10,8 @@
 //! select different objects: there may be thousands.
 //!
 //! No event waits longer than [`MAX_WAIT`] for others, and a ticket counts no longer than that: a
-//! watch that the client does not read, or whose objects take long to convert, delays each of the
-//! others once.
+//! watch that the client does not read, or with objects that take long to convert, delays each of
+//! the others once.
 //!
 //! Source: kube-apiserver promises no order across watches, but sends each event as soon as it
 //! comes, which clients rely on.

@@ -1,7 +1,7 @@
 //! certificatesigningrequest-cleaner-controller: deletes requests that are no longer needed.
 //!
 //! All of them are checked hourly: those that were issued, denied or failed an hour ago, those that
-//! waited for a day, and those whose certificate has expired.
+//! waited for a day, and those with an expired certificate.
 
 use std::sync::Arc;
 use std::time::Duration;

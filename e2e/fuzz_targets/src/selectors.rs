@@ -28,7 +28,7 @@ pub fn field_selector(data: &[u8]) -> bool {
     let printed = printed.join(",");
     let again = FieldSelector::parse(&printed).unwrap_or_else(|error| panic!("{printed:?}: {error}"));
     assert_eq!(sorted(&again), terms, "{printed:?} of {text:?}");
-    // An object whose fields are what the selector requires is selected, unless it is
+    // An object with the fields that the selector requires is selected, unless the selector is
     // contradictory.
     let required = |field: &str| selector.exact(field);
     let contradictory = selector.terms().iter().any(|term| {

@@ -3,7 +3,7 @@
 //! A fork is started and works on one of the threads of its family, so that a client of the parent
 //! waits for none of it, and so that forks outlive the runtime of the test that made their
 //! template. There are at most as many threads as processors, however many forks there are. One
-//! fork leaves the other processors to the parent, whose clients would otherwise wait until the
+//! fork leaves the other processors to the parent: its clients would otherwise wait until the
 //! kernel interrupts the fork; many forks use all of them.
 
 use std::io;

@@ -109,7 +109,7 @@ pub fn restrict_entry(path: &Path) -> io::Result<()> {
 /// Sets the umask of the process to one that only leaves the rights of the owner, and returns the
 /// old one.
 ///
-/// For programs of their own, whose libraries create files too. It does not concern what this crate
+/// For programs of their own, with libraries that create files too. It does not concern what this crate
 /// creates.
 #[cfg(unix)]
 pub fn set_private_umask() -> rustix::fs::Mode {

@@ -1,8 +1,8 @@
 //! The channels of a WebSocket: the first byte of a message is the number of the stream that the
 //! rest of it belongs to.
 //!
-//! The channels are agreed upon beforehand. Messages are binary, or text whose first character is a
-//! digit and whose rest is base64. Since [version 5](crate::handshake::Version::V5) a message of
+//! The channels are agreed upon beforehand. Messages are binary, or text that begins with a digit
+//! and continues in base64. Since [version 5](crate::handshake::Version::V5) a message of
 //! the channel 255 ends the one that its second byte names.
 //!
 //! Source: `k8s.io/apimachinery/pkg/util/httpstream/wsstream`; KEP-4006.

@@ -42,8 +42,8 @@ const BACKGROUND: [&str; 11] = [
     "servicecidrs.networking.k8s.io",
     "storageclasses.storage.k8s.io",
 ];
-/// The resources whose objects come first in a picture, and stay if there are too many. Custom
-/// resources follow, then all others.
+/// The resources with the objects that come first in a picture, and stay if there are too many.
+/// Custom resources follow, then all others.
 const FOREMOST: [&str; 13] = [
     "deployments.apps",
     "statefulsets.apps",

@@ -1,5 +1,5 @@
-//! The main process of a container whose command is a shell: it ends with the shell that a client
-//! is attached to.
+//! The main process of a container with a shell as its command: it ends with the shell that a
+//! client is attached to.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -98,8 +98,8 @@ fn uuid_error(text: &str) -> Option<String> {
     (!valid).then(|| FORMAT.to_owned())
 }
 
-/// Validates the entries of a map: each key, reported at the map, and each value, whose path has
-/// the key shortened to `shown` bytes.
+/// Validates the entries of a map: each key, reported at the map, and each value, with a path
+/// that has the key shortened to `shown` bytes.
 pub fn validate_map(
     map: &Field<'_>,
     shown: usize,

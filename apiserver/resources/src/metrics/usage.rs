@@ -27,8 +27,8 @@ pub const WINDOW: &str = "1s";
 /// kubelets report.
 pub const RUNTIME: &str = "coracle://";
 
-/// The least usage of a container whose usage follows from its requests, and that of one without a
-/// request: of the CPU in thousandths of a core, of memory in bytes.
+/// The least usage of a container with a usage that follows from its requests, and that of one
+/// without a request: of the CPU in thousandths of a core, of memory in bytes.
 const MIN_CPU: i64 = 1;
 const MIN_MEMORY: i64 = 1 << 20;
 const DEFAULT_MEMORY: i64 = 8 << 20;

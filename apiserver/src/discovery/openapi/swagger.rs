@@ -69,7 +69,7 @@ impl<'a> Swagger<'a> {
         }
     }
 
-    /// Adds a document of another server, whose definitions get another name where this one has
+    /// Adds a document of another server. Its definitions get another name where this one has
     /// others of their name.
     ///
     /// Source: kube-openapi's `MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters`.

@@ -5,7 +5,7 @@ use crate::serve::deadline::Deadline;
 use crate::serve::exchange::{AuthorizedRequest, RequestRefusal, TimedRequest};
 
 /// Gives a request its deadline, by which the services inside read its body, wait for a seat, and
-/// execute it. For a watch, whose `timeout` means something else, it is that by which the watch
+/// execute it. For a watch, where `timeout` means something else, it is that by which the watch
 /// must begin.
 #[derive(Clone, Copy)]
 pub struct SetDeadline;

@@ -2,7 +2,7 @@
 //!
 //! kube's watcher does the same for anybody. Here there are a hundred for each control plane, and
 //! control planes by the hundred: this one holds no buffer while nothing happens, and can begin at
-//! a revision whose objects are known.
+//! a revision if its objects are known.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;

@@ -49,7 +49,7 @@ fn declared<T: Declared>() -> impl Iterator<Item = Flag> {
     })
 }
 
-/// The flags whose meaning or default is not that of an option of `coracle serve`, with their
+/// The flags with another meaning or default than the options of `coracle serve`, with their
 /// documentation.
 pub const OWN: &[(&str, Kind, &str)] = &[
     ("admission-control", Kind::List, "The admission plugins to run, and no others."),

@@ -1,8 +1,8 @@
 //! The command lines of kube-apiserver and etcd: which flags there are, and how their arguments are
 //! read.
 //!
-//! Source: the conventions of Go's `pflag` and `flag` packages, whose messages tools and people
-//! know.
+//! Source: the conventions of Go's `pflag` and `flag` packages. Tools and people know their
+//! messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -53,8 +53,8 @@ struct RuleNode {
     properties: BTreeMap<String, RuleNode>,
     entries: Option<Box<RuleNode>>,
     items: Option<Box<RuleNode>>,
-    /// The keys of the items of a list of type map; None for other lists, whose items are not
-    /// correlated.
+    /// The keys of the items of a list of type map; None for other lists: their items are
+    /// not correlated.
     keys: Option<Vec<String>>,
     /// The members are not correlated.
     atomic: bool,
