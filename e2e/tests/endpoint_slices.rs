@@ -1,12 +1,15 @@
 //! Endpoints of Services: upstream's end-to-end behaviors (`[sig-network] EndpointSlice`,
 //! `[sig-network] EndpointSliceMirroring`).
 
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use coracle::ControlPlane;
 use coracle_e2e::json_client::{JsonClient, items};
 use coracle_e2e::workloads::{controller, pods, template, uid};
 use coracle_e2e::{Cluster, cluster};
+use hyper::Request;
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -126,4 +129,42 @@ async fn endpoints_of_a_service_without_a_selector_are_mirrored() -> Result<()> 
     }
     client.delete(&format!("{ENDPOINTS}/custom")).await?;
     client.until_items(&managed, 0).await.map(drop)
+}
+
+/// Returns the address from which this host would reach others; None without a network.
+fn host_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("203.0.113.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+}
+
+/// Covers upstream's "API Server should have Endpoints and EndpointSlices pointing to API Server".
+/// The address is the host's own, since Endpoints may not have a loopback address.
+#[tokio::test]
+async fn the_kubernetes_service_has_the_address_of_the_server() -> Result<()> {
+    let Some(address) = host_address() else {
+        eprintln!("skipped: this host has no network");
+        return Ok(());
+    };
+    let control_plane = ControlPlane::builder().ephemeral().start().await?;
+    let fork = control_plane.fork().await?;
+    for control_plane in [&control_plane, &fork] {
+        let url = control_plane.url();
+        let (_, port) = url.rsplit_once(':').context("no port")?;
+        let ports = json!([{"name": "https", "port": port.parse::<u16>()?, "protocol": "TCP"}]);
+        let get = async |path: String| -> Result<Value> {
+            let request = Request::get(path).body(Vec::new())?;
+            Ok(control_plane.client().request(request).await?)
+        };
+        let endpoints = get(format!("{ENDPOINTS}/kubernetes")).await?;
+        assert_eq!(endpoints["subsets"], json!([{"addresses": [{"ip": address}], "ports": ports}]));
+        let slices = get(slices_of("kubernetes")).await?;
+        let found: Vec<_> = items(&slices)
+            .into_iter()
+            .flatten()
+            .map(|slice| (&slice["endpoints"], &slice["ports"]))
+            .collect();
+        assert_eq!(found, [(&json!([{"addresses": [address], "conditions": {"ready": true}}]), &ports)]);
+    }
+    Ok(())
 }

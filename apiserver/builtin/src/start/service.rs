@@ -1,10 +1,16 @@
 //! `default/kubernetes`: the Service that leads clients in the cluster to the server.
+//!
+//! It has no selector: its Endpoints and EndpointSlice are the server's own.
+//!
+//! Source: `pkg/controlplane/reconcilers`.
+
+use std::net::SocketAddr;
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apiserver::registry::Registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The name of its port.
 const PORT: &str = "https";
@@ -24,4 +30,48 @@ pub async fn move_service(registry: &Registry, secure_port: u16) -> Result<()> {
         }
     };
     registry.publish(service, moved).await
+}
+
+/// Creates or updates the Endpoints and the EndpointSlice of the Service, with the address of this
+/// server alone.
+///
+/// # Errors
+/// The errors of the store.
+pub async fn publish_endpoints(registry: &Registry, address: SocketAddr) -> Result<()> {
+    let [endpoints, slice] = endpoints(address);
+    publish_members(registry, endpoints, &["subsets"]).await?;
+    publish_members(registry, slice, &["endpoints", "ports"]).await
+}
+
+/// Builds the Endpoints and the EndpointSlice.
+fn endpoints(address: SocketAddr) -> [Value; 2] {
+    let (ip, port) = (address.ip().to_string(), address.port());
+    let kind = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let ports = json!([{"name": PORT, "port": port, "protocol": "TCP"}]);
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": [{"addresses": [{"ip": ip}], "ports": ports}],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default", "generation": 1,
+            "labels": {"kubernetes.io/service-name": "kubernetes"},
+        },
+        "addressType": kind,
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
+        "ports": ports,
+    });
+    [endpoints, slice]
+}
+
+/// Creates an object, or replaces these members of the stored one.
+async fn publish_members(registry: &Registry, object: Value, members: &[&str]) -> Result<()> {
+    let wanted = object.clone();
+    let replace = |stored: &mut Value| members.iter().for_each(|name| stored[name] = wanted[name].clone());
+    registry.publish(object, replace).await
 }

@@ -3,7 +3,7 @@
 //! The data is in memory: `--etcd-servers` is accepted, and nothing is stored there.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -46,6 +46,7 @@ fn options(values: &Values) -> Result<Options, String> {
     Ok(Options {
         listen,
         advertise_address,
+        identity_lease: true,
         mode,
         admission_plugins,
         tls_san: server_names(values)?,
@@ -136,22 +137,12 @@ fn address(values: &Values) -> Result<SocketAddr, String> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// Returns the address that is published to clients in the cluster: the host's own, unless a flag
-/// has another; None without a network.
+/// Returns the address that is published to clients in the cluster, if a flag has it.
 fn advertise_address(values: &Values) -> Result<Option<IpAddr>, String> {
     let [advertised, bound] = ["advertise-address", "bind-address"].map(|flag| ip_address(values, flag));
     let advertised = advertised?.filter(|address| !address.is_unspecified());
     let bound = bound?.filter(|address| !address.is_unspecified() && !address.is_loopback());
-    Ok(advertised.or(bound).or_else(host_address))
-}
-
-/// Returns the address from which the host would reach others; None without a network. Nothing is
-/// sent.
-fn host_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // An address for documentation (RFC 5737): only its route matters.
-    socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+    Ok(advertised.or(bound))
 }
 
 fn ip_address(values: &Values, flag: &str) -> Result<Option<IpAddr>, String> {

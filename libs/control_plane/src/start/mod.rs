@@ -6,7 +6,7 @@
 //! | `preparation.rs` | configuration files, the audit log, the port | dropping it |
 //! | `storage.rs` | the store | it is closed |
 //! | `access.rs` | keys and certificates | new files are on disk |
-//! | `registry.rs` | the registry, the objects of the start, those that advertise the server | nothing of it runs |
+//! | `registry.rs` | the registry, the objects of the start, those about the server | nothing of it runs |
 //! | `volumes.rs` | the directory of the volumes | it is removed, if it is a temporary one |
 //! | `serving.rs`, `background.rs`, `health.rs` | the API server | its own work ends, requests finish, and records are flushed |
 //! | `controllers.rs`, `settings.rs` | the controllers and the simulation | they end, and the lease is released |
@@ -206,7 +206,7 @@ async fn start_phases(
         refused_ports: access.refused_ports.clone(),
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
-    let advertisement = match options.open {
+    let identity = match options.open {
         None => {
             registry::store_initial_objects(&registry, options, &preparation, &access, initial_objects)
                 .await?
@@ -234,7 +234,7 @@ async fn start_phases(
         preparation,
         access,
         registry,
-        advertisement,
+        identity,
         refusals,
         readiness: &readiness,
         clock_file,

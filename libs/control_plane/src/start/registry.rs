@@ -1,6 +1,6 @@
 //! The registry with its admission plugins, and the objects that are stored before it is served.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use coracle_apimachinery::allocation::SERVICE_CIDR;
@@ -11,7 +11,7 @@ use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
-use coracle_builtin::start::{self, Advertisement, publish_authentication};
+use coracle_builtin::start::{self, Identity, publish_authentication};
 use coracle_seed::Identities;
 use coracle_storage::Store;
 use futures::future::{BoxFuture, FutureExt};
@@ -73,7 +73,7 @@ pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialO
     blocking(parse).boxed()
 }
 
-/// Stores the objects without which a server does not serve.
+/// Stores the objects without which a server does not serve. Returns its identity, if it has one.
 ///
 /// - `initial_objects`: those of every server; None for a fork, which has them already
 ///
@@ -85,53 +85,51 @@ pub async fn store_initial_objects(
     preparation: &Preparation,
     access: &Access,
     initial_objects: Option<InitialObjects>,
-) -> Result<Option<Advertisement>, Error> {
+) -> Result<Option<Identity>, Error> {
+    let listener = preparation.listener.address();
     match initial_objects {
         Some(objects) => {
             let objects = objects.await?;
-            start::bootstrap(registry, &objects).await.map_err(|e| Error::Bootstrap(e.to_string()))?;
+            start::bootstrap(registry, &objects).await.map_err(rejected)?;
         }
-        None => point_service_at_fork(registry, preparation.listener.address().port()).await?,
+        None => start::move_service(registry, listener.port()).await.map_err(rejected)?,
     }
-    publish_authorities(registry, access).await?;
-    advertise(registry, options, preparation).await
-}
-
-/// Changes the objects about the server of the origin so that they refer to the server of a fork.
-///
-/// # Errors
-/// The store rejects them.
-async fn point_service_at_fork(registry: &Registry, port: u16) -> Result<(), Error> {
-    start::move_service(registry, port).await.map_err(|e| Error::Bootstrap(e.to_string()))
-}
-
-/// Stores the authorities by which clients are authenticated, where aggregated API servers look for
-/// them.
-///
-/// # Errors
-/// The store rejects them.
-async fn publish_authorities(registry: &Registry, access: &Access) -> Result<(), Error> {
-    publish_authentication(registry, &access.certificates.client_ca_pem()?, &access.front_proxy_ca)
-        .await
-        .map_err(|e| Error::Bootstrap(e.to_string()))
-}
-
-/// Stores the objects in which clients in the cluster find the server, if it has an address for
-/// them.
-///
-/// # Errors
-/// The store rejects them.
-async fn advertise(
-    registry: &Arc<Registry>,
-    options: &Options,
-    preparation: &Preparation,
-) -> Result<Option<Advertisement>, Error> {
-    let advertisement = options.advertise_address.map(|address| {
-        let address = SocketAddr::new(address, preparation.listener.address().port());
-        Advertisement::new(registry.clone(), address, controllers::hostname())
-    });
-    if let Some(advertisement) = &advertisement {
-        advertisement.publish().await.map_err(|e| Error::Bootstrap(e.to_string()))?;
+    let advertised = advertised(options, listener);
+    if let Some(address) = advertised
+        && let Err(error) = start::publish_endpoints(registry, address).await
+    {
+        // A full store is served all the same, so that objects can be deleted.
+        tracing::warn!(%error, "the Endpoints of the kubernetes Service are not updated");
     }
-    Ok(advertisement)
+    // Aggregated API servers look here for the authorities by which clients are authenticated.
+    let client_ca = access.certificates.client_ca_pem()?;
+    publish_authentication(registry, &client_ca, &access.front_proxy_ca).await.map_err(rejected)?;
+    if !options.identity_lease {
+        return Ok(None);
+    }
+    let identity = Identity::new(registry.clone(), advertised.unwrap_or(listener), controllers::hostname());
+    identity.publish().await.map_err(rejected)?;
+    Ok(Some(identity))
+}
+
+fn rejected(error: coracle_apimachinery::Error) -> Error {
+    Error::Bootstrap(error.to_string())
+}
+
+/// Returns the address in the Endpoints of the `kubernetes` Service; None without a network.
+fn advertised(options: &Options, listener: SocketAddr) -> Option<SocketAddr> {
+    // Endpoints may not have a loopback address.
+    let is_possible = |address: &IpAddr| !address.is_loopback() && !address.is_unspecified();
+    let address = options.advertise_address.or_else(|| Some(listener.ip()).filter(is_possible));
+    let address = address.or_else(host_address).filter(is_possible)?;
+    Some(SocketAddr::new(address, listener.port()))
+}
+
+/// Returns the address from which this host would reach others; None without a network. Nothing is
+/// sent.
+fn host_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address for documentation (RFC 5737): only its route matters.
+    socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "deadlines of tests")]
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -185,19 +185,17 @@ async fn a_taken_port_or_store_is_left_to_its_owner() {
     assert_no_task_is_left("in use").await;
 }
 
-/// Starts with a store that has space for the objects of the start, but not for those of the
-/// advertisement.
+/// Starts with a store that has space for the objects of the start, but not for the identity.
 #[tokio::test]
-async fn an_advertisement_that_fails_leaves_nothing_running() {
+async fn an_identity_that_fails_leaves_nothing_running() {
     let place = Place::new();
     let mut running = start(place.options(), KINDS, alone()).await.unwrap();
     running.started.stop().await.unwrap();
     drop(running);
-    let advertise_address = Some(IpAddr::from([192, 0, 2, 1]));
-    let options = Options { advertise_address, max_store_bytes: 1, ..place.options() };
+    let options = Options { identity_lease: true, max_store_bytes: 1, ..place.options() };
     assert!(matches!(start(options, KINDS, alone()).await.err(), Some(Error::Bootstrap(_))));
-    place.assert_is_free_soon("advertisement").await;
-    assert_no_task_is_left("advertisement").await;
+    place.assert_is_free_soon("identity").await;
+    assert_no_task_is_left("identity").await;
 }
 
 #[tokio::test]

@@ -1,11 +1,6 @@
-//! Advertisement: the objects in which clients in the cluster find this server.
+//! The identity of the server: a Lease in `kube-system`, which it renews.
 //!
-//! The `kubernetes` Service in the namespace `default` has no selector: its Endpoints and
-//! EndpointSlice are the server's own. The server's identity is a Lease in `kube-system`, which it
-//! renews.
-//!
-//! Source: `pkg/controlplane/reconcilers`, and `pkg/controlplane/apiserver/server.go` for the
-//! Lease.
+//! Source: `pkg/controlplane/apiserver/server.go`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,8 +21,8 @@ const LEASE_SECONDS: u32 = 3600;
 /// Tells the Leases of API servers from those of leader elections.
 const COMPONENT: &str = "kube-apiserver";
 
-/// A server as clients in the cluster see it.
-pub struct Advertisement {
+/// The identity of a server as clients in the cluster see it.
+pub struct Identity {
     registry: Arc<Registry>,
     address: SocketAddr,
     hostname: String,
@@ -35,71 +30,29 @@ pub struct Advertisement {
     holder: String,
 }
 
-impl Advertisement {
-    /// Creates the advertisement of the server at an address, on the host with this name.
-    pub fn new(registry: Arc<Registry>, address: SocketAddr, hostname: String) -> Advertisement {
-        let holder = format!("{}_{}", identity(&hostname), registry.identities().of_process(COMPONENT));
-        Advertisement { registry, address, hostname, holder }
+impl Identity {
+    /// Creates the identity of the server at an address, on the host with this name.
+    pub fn new(registry: Arc<Registry>, address: SocketAddr, hostname: String) -> Identity {
+        let holder = format!("{}_{}", lease_name(&hostname), registry.identities().of_process(COMPONENT));
+        Identity { registry, address, hostname, holder }
     }
 
-    /// Creates or updates the endpoints of the `kubernetes` Service, and the Lease.
+    /// Creates or renews the Lease.
     ///
     /// # Errors
     /// The errors of the store.
     pub async fn publish(&self) -> Result<()> {
-        // Endpoints may not have such an address.
-        if !self.address.ip().is_loopback() {
-            let [endpoints, slice] = self.endpoints();
-            self.publish_members(endpoints, &["subsets"]).await?;
-            self.publish_members(slice, &["endpoints", "ports"]).await?;
-        }
-        self.renew().await
-    }
-
-    /// Builds the Endpoints and the EndpointSlice of the `kubernetes` Service.
-    fn endpoints(&self) -> [Value; 2] {
-        let (address, port) = (self.address.ip().to_string(), self.address.port());
-        let kind = if self.address.is_ipv4() { "IPv4" } else { "IPv6" };
-        let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
-        let endpoints = json!({
-            "apiVersion": "v1", "kind": "Endpoints",
-            "metadata": {
-                "name": "kubernetes", "namespace": "default",
-                "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-            },
-            "subsets": [{"addresses": [{"ip": address}], "ports": ports}],
-        });
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": "kubernetes", "namespace": "default", "generation": 1,
-                "labels": {"kubernetes.io/service-name": "kubernetes"},
-            },
-            "addressType": kind,
-            "endpoints": [{"addresses": [address], "conditions": {"ready": true}}],
-            "ports": ports,
-        });
-        [endpoints, slice]
-    }
-
-    async fn renew(&self) -> Result<()> {
-        self.publish_members(self.lease(), &["spec"]).await
-    }
-
-    /// Creates an object, or replaces these members of the stored one.
-    async fn publish_members(&self, object: Value, members: &[&str]) -> Result<()> {
-        let wanted = object.clone();
-        let replace =
-            |stored: &mut Value| members.iter().for_each(|name| stored[name] = wanted[name].clone());
-        self.registry.publish(object, replace).await
+        let wanted = self.lease();
+        let spec = wanted["spec"].clone();
+        self.registry.publish(wanted, |stored| stored["spec"] = spec.clone()).await
     }
 
     /// Renews the Lease for ever. A renewal that fails is made up for by the next one.
-    pub fn keep_identity(self) -> BoxFuture<'static, ()> {
+    pub fn keep(self) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             loop {
                 let _due = self.registry.clock().sleep(IDENTITY_LEASE.after(RENEWAL)).await;
-                if let Err(error) = self.renew().await {
+                if let Err(error) = self.publish().await {
                     tracing::warn!(%error, "the identity Lease is not renewed");
                 }
             }
@@ -110,7 +63,7 @@ impl Advertisement {
         json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
-                "name": identity(&self.hostname), "namespace": "kube-system",
+                "name": lease_name(&self.hostname), "namespace": "kube-system",
                 "labels": {
                     "apiserver.kubernetes.io/identity": COMPONENT,
                     "kubernetes.io/hostname": self.hostname,
@@ -127,7 +80,7 @@ impl Advertisement {
 }
 
 /// Returns the name of the Lease of the server on a host.
-fn identity(hostname: &str) -> String {
+fn lease_name(hostname: &str) -> String {
     let mut hashed = Vec::new();
     for part in [hostname, COMPONENT] {
         let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
@@ -155,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_lease_is_named_by_the_host_as_kube_apiserver_names_it() {
-        assert_eq!(identity("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
+        assert_eq!(lease_name("vm"), "apiserver-wlv32tlttr4jl3gtroqexyxapa");
     }
 
     #[test]
