@@ -1,13 +1,14 @@
-//! Watches over WebSockets, as the informers of Java clients and browsers open them.
+//! Watches and logs over WebSockets, as the informers of Java clients and browsers open them.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use coracle_e2e::http::{Connection, Endpoint};
+use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{Cluster, cluster};
 use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
@@ -187,5 +188,40 @@ async fn stalled_clients_take_bounded_memory() -> Result<()> {
     // Another client is served meanwhile.
     let mut socket = endpoint.websocket(&path, &[]).await?;
     assert_eq!(next_event(&mut socket).await?, ("ADDED".to_owned(), "large".to_owned()));
+    Ok(())
+}
+
+/// Covers upstream's "should support retrieving logs from the container over websockets".
+#[tokio::test]
+async fn a_log_is_sent_in_messages() -> Result<()> {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let cluster = cluster().with_service_account().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    let container = json!({"name": "c", "image": "i", "command": ["sh", "-c", "echo hello; sleep 3600"]});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
+    client.create(PODS, pod).await?;
+    client.until(&format!("{PODS}/p"), |pod| pod["status"]["phase"] == "Running").await?;
+    let path = format!("{PODS}/p/log?container=c");
+    for (follow, protocol) in [(false, ""), (true, "binary.k8s.io"), (false, "base64.binary.k8s.io")] {
+        let headers = [("Sec-WebSocket-Protocol", protocol)];
+        let headers = if protocol.is_empty() { &[][..] } else { &headers[..] };
+        let mut socket = endpoint.websocket(&format!("{path}&follow={follow}"), headers).await?;
+        let wanted: [Message; 2] = ["", "hello\n"].map(|text| match protocol {
+            "base64.binary.k8s.io" => Message::text(STANDARD.encode(text)),
+            _ => Message::Binary(text.into()),
+        });
+        for want in wanted {
+            assert_eq!(next(&mut socket).await?, want, "{protocol}");
+        }
+        if !follow {
+            let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+            assert_eq!(next(&mut socket).await?, Message::Close(Some(end)));
+        }
+    }
+    let refused = endpoint.websocket(&path, &[("Sec-WebSocket-Protocol", "v4.channel.k8s.io")]).await;
+    let refused = refused.err().context("an unknown sub-protocol")?;
+    let refused = refused.downcast_ref::<tungstenite::Error>().context("no refusal")?;
+    assert!(matches!(refused, tungstenite::Error::Http(response) if response.status() == 403), "{refused}");
     Ok(())
 }

@@ -77,8 +77,8 @@ fn stack<'a, B: Incoming + 'a>(
         // Every response has these, a handshake and that to a panic too.
         .layer(filter(AuditId))
         .map_response(cache_control)
-        // Takes the place of a response, so it knows what that is: only a watch that succeeds
-        // becomes a WebSocket.
+        // Takes the place of a response, so it knows what that is: only a watch or a
+        // log that succeeds becomes a WebSocket.
         .layer(filter(SwitchProtocols))
         // All that may log something is inside.
         .layer(layer_fn(Trace::new))

@@ -14,6 +14,7 @@ use super::call::Call;
 use super::event_stream::EventStream;
 use super::extensions::{ActionRequest, ConnectRequest, Connected};
 use super::route::Route;
+use super::websocket::ByteStream;
 use super::{Body, proxy, respond, upgrade};
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::read::Filter;
@@ -181,6 +182,7 @@ impl Call<'_> {
             Connected::Text { text, follows } => (text, follows),
         };
         let mut response = respond::plain(200, "text/plain", text.into());
+        response.extensions_mut().insert(ByteStream);
         if let Some(follows) = follows {
             let begun = std::mem::replace(response.body_mut(), Body::empty());
             let begun = begun.whole().cloned().filter(|text| !text.is_empty());

@@ -1,15 +1,16 @@
-//! Watches over a WebSocket: one message for each event.
+//! Watches and logs over a WebSocket: one message for each event, or for each piece of a log.
 //!
-//! A watch whose request asks for a WebSocket is handled as any other, up to its response: a
-//! rejection is sent over plain HTTP. [`switch_protocols`] then turns the response into the
-//! handshake and keeps the stream of events, and [`detach`], called at the socket, sends that
-//! stream once the connection is upgraded. The stream is pulled only when the socket has accepted
-//! the previous events, and is cut off like any other whose client does not read.
+//! A request that asks for a WebSocket is handled as any other, up to its response: a rejection is
+//! sent over plain HTTP. [`switch_protocols`] then turns the response into the handshake and keeps
+//! the stream of events, and [`detach`], called at the socket, sends that stream once the
+//! connection is upgraded. The stream is pulled only when the socket has accepted the previous
+//! events, and is cut off like any other whose client does not read.
 //!
 //! Source: RFC 6455; `endpoints/handlers/watch.go` (`HandleWS`) over `golang.org/x/net/websocket`:
 //! JSON events are text messages, protobuf ones binary; an Origin is required, at most one
 //! sub-protocol is selected, messages from the client are discarded, and the end of the watch is a
-//! close with status 1000.
+//! close with status 1000. Logs: `k8s.io/apimachinery/pkg/util/httpstream/wsstream` (`Reader`):
+//! one of its sub-protocols is selected, no Origin is required, and an empty message comes first.
 //!
 //! The buffers of a connection are bounded: an event larger than [`MAX_BUFFERED`] is written
 //! without copying, and nothing is read from the client while written data, such as the reply to a
@@ -18,6 +19,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
 use coracle_streaming::accept_key;
 use futures::{SinkExt, StreamExt};
@@ -52,6 +55,18 @@ const MAX_WRITE_BUFFER: usize = BUFFERS[1] + MAX_BUFFERED + (1 << 10);
 /// Timeout for the client to confirm the close of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The sub-protocol of binary pieces of a log, which is also the default.
+const BINARY: &str = "binary.k8s.io";
+/// The sub-protocol of pieces of a log that are text in base64.
+const BASE64: &str = "base64.binary.k8s.io";
+/// The largest piece of a log, in bytes.
+const MAX_PIECE: usize = 2048;
+
+/// An extension of a response whose body has no events, and is sent in pieces to a client that asks
+/// for a WebSocket.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteStream;
+
 /// The delimiters of the events of a stream, and the type of their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
@@ -59,6 +74,10 @@ enum Framing {
     Lines,
     /// Four bytes of length before each: binary messages.
     LengthDelimited,
+    /// Bytes without delimiters: binary messages.
+    Binary,
+    /// Bytes without delimiters: text messages in base64.
+    Base64,
 }
 
 /// An extension of a response with status 101, whose body is sent over the upgraded connection.
@@ -68,19 +87,28 @@ struct Detached {
     framing: Framing,
 }
 
-/// Accepts the handshake of a watch that asks for a WebSocket. Any other response, and one to a
-/// request that cannot be upgraded (HTTP/2, in process), is returned unchanged.
-pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<Body> {
-    if !is_websocket(&request.headers) || response.status() != StatusCode::OK {
+/// Accepts the handshake of a watch, or of a request for a [`ByteStream`], that asks for a
+/// WebSocket. Any other response, and one to a request that cannot be upgraded (HTTP/2, in
+/// process), is returned unchanged.
+pub fn switch_protocols(request: &Parts, is_watch: bool, response: Response<Body>) -> Response<Body> {
+    let is_stream = response.extensions().get::<ByteStream>().is_some();
+    let is_possible = (is_watch || is_stream) && response.status() == StatusCode::OK;
+    if !is_possible || !is_websocket(&request.headers) {
         return response;
     }
     let Some(upgrade) = request.extensions.get::<OnUpgrade>().cloned() else { return response };
-    let handshake = match handshake(&request.headers) {
-        Ok(handshake) => handshake,
+    let select = if is_watch { protocol_of_watch } else { protocol_of_log };
+    let (protocol, handshake) = match handshake(&request.headers, select) {
+        Ok(accepted) => accepted,
         Err((code, text)) => return respond::plain(code, "text/plain; charset=utf-8", text.into()),
     };
     let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    let framing = if json { Framing::Lines } else { Framing::LengthDelimited };
+    let framing = match (is_watch, json) {
+        (true, true) => Framing::Lines,
+        (true, false) => Framing::LengthDelimited,
+        (false, _) if protocol == Some(BASE64) => Framing::Base64,
+        (false, _) => Framing::Binary,
+    };
     let mut switched = Response::new(response.into_body());
     *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *switched.headers_mut() = handshake;
@@ -88,33 +116,57 @@ pub fn switch_protocols(request: &Parts, response: Response<Body>) -> Response<B
     switched
 }
 
-/// Returns the headers that accept a handshake; the error has the status and the text that refuse
-/// it.
-fn handshake(headers: &HeaderMap) -> Result<HeaderMap, (u16, &'static str)> {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or("");
-    let key = text(header::SEC_WEBSOCKET_KEY);
-    if key.is_empty() {
-        return Err((400, "mismatch challenge/response"));
-    }
-    if text(header::SEC_WEBSOCKET_VERSION) != "13" {
-        return Err((400, "missing or bad WebSocket Version"));
-    }
-    let origin: Option<Uri> = text(header::ORIGIN).parse().ok();
+/// The status and the text of a refused handshake.
+type Refusal = (u16, &'static str);
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// Returns the sub-protocol of a watch, if the client offers one.
+fn protocol_of_watch(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let origin: Option<Uri> = text(headers, header::ORIGIN).parse().ok();
     if !origin.is_some_and(|origin| origin.scheme().is_some() || origin.path().starts_with('/')) {
         return Err((403, ""));
     }
-    let protocols = protocols(headers);
-    if protocols.len() > 1 {
-        return Err((400, ""));
+    match protocols(headers)[..] {
+        [] => Ok(None),
+        [protocol] => Ok(Some(protocol)),
+        _ => Err((400, "")),
     }
+}
+
+/// Returns the first sub-protocol that the client offers and a log can have.
+fn protocol_of_log(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let offered = protocols(headers);
+    let first = offered.iter().copied().find(|protocol| [BINARY, BASE64].contains(protocol));
+    if first.is_none() && !offered.is_empty() {
+        return Err((403, ""));
+    }
+    Ok(first)
+}
+
+/// Returns the selected sub-protocol, and the headers that accept a handshake.
+fn handshake(
+    headers: &HeaderMap,
+    select: fn(&HeaderMap) -> Result<Option<&str>, Refusal>,
+) -> Result<(Option<&str>, HeaderMap), Refusal> {
+    let key = text(headers, header::SEC_WEBSOCKET_KEY);
+    if key.is_empty() {
+        return Err((400, "mismatch challenge/response"));
+    }
+    if text(headers, header::SEC_WEBSOCKET_VERSION) != "13" {
+        return Err((400, "missing or bad WebSocket Version"));
+    }
+    let protocol = select(headers)?;
     let mut answer = HeaderMap::new();
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept_key(key.as_bytes()));
-    if let Some(protocol) = protocols.first().and_then(|protocol| HeaderValue::from_str(protocol).ok()) {
+    if let Some(protocol) = protocol.and_then(|protocol| HeaderValue::from_str(protocol).ok()) {
         answer.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
     }
-    Ok(answer)
+    Ok((protocol, answer))
 }
 
 /// Takes the body off a response made by [`switch_protocols`], to be sent when the connection is
@@ -151,6 +203,11 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
         .max_frame_size(Some(MAX_MESSAGE));
     let mut socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
     let mut events = Events { framing, pending: BytesMut::new() };
+    if let Some(first) = framing.first_message()
+        && socket.send(first).await.is_err()
+    {
+        return;
+    }
     loop {
         tokio::select! {
             frame = body.frame() => {
@@ -249,6 +306,16 @@ impl Framing {
                 let length = LENGTH.checked_add(usize::try_from(length).ok()?)?;
                 (bytes.len() >= length).then_some(length)
             }
+            Framing::Binary | Framing::Base64 => (!bytes.is_empty()).then_some(bytes.len().min(MAX_PIECE)),
+        }
+    }
+
+    /// Returns the message before the first event: an empty one, by which the client of a log that
+    /// is still empty sees that it is connected.
+    fn first_message(self) -> Option<Message> {
+        match self {
+            Framing::Lines | Framing::LengthDelimited => None,
+            Framing::Binary | Framing::Base64 => self.message(Bytes::new()),
         }
     }
 
@@ -259,6 +326,8 @@ impl Framing {
                 event.advance(LENGTH);
                 Some(Message::Binary(event))
             }
+            Framing::Binary => Some(Message::Binary(event)),
+            Framing::Base64 => Some(Message::text(STANDARD.encode(event))),
         }
     }
 }
@@ -312,7 +381,7 @@ mod tests {
                 Err((400, "missing or bad WebSocket Version")),
             ),
         ] {
-            let answer = handshake(&request(&change)).map(|headers| {
+            let answer = handshake(&request(&change), protocol_of_watch).map(|(_, headers)| {
                 // The example of RFC 6455.
                 assert_eq!(headers[header::SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
                 let protocol = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
@@ -341,6 +410,38 @@ mod tests {
                 let messages: Vec<Message> = messages.map(|message| message.expect("text")).collect();
                 assert_eq!(messages, want, "in chunks of {size}");
             }
+        }
+    }
+
+    #[test]
+    fn a_log_has_the_first_of_its_sub_protocols_that_the_client_offers() {
+        for (offered, want) in [
+            (None, Ok(None)),
+            (Some("base64.binary.k8s.io"), Ok(Some(BASE64))),
+            (Some("other, binary.k8s.io, base64.binary.k8s.io"), Ok(Some(BINARY))),
+            (Some("other"), Err((403, ""))),
+        ] {
+            let headers = request(&[(header::ORIGIN, None), (header::SEC_WEBSOCKET_PROTOCOL, offered)]);
+            let accepted = handshake(&headers, protocol_of_log).map(|(protocol, _)| protocol);
+            assert_eq!(accepted, want, "{offered:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_is_sent_in_pieces_after_an_empty_message() {
+        let log = "x".repeat(MAX_PIECE + 1);
+        let binary = |text: &str| Message::Binary(text.to_owned().into());
+        let base64 = |text: &str| Message::text(STANDARD.encode(text));
+        for (framing, want) in [
+            (Framing::Binary, [binary(""), binary(&log[1..]), binary("x")]),
+            (Framing::Base64, [base64(""), base64(&log[1..]), base64("x")]),
+        ] {
+            let (server, client) = tokio::io::duplex(1 << 16);
+            let body = Body::stream(stream::iter([Bytes::from(log.clone())]));
+            tokio::spawn(send(server, body, framing));
+            let client: Client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+            let received: Vec<Message> = client.take(3).map(|message| message.expect("open")).collect().await;
+            assert_eq!(received, want);
         }
     }
 

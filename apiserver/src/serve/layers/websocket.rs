@@ -1,4 +1,4 @@
-//! WebSocket: a watch over one begins with a handshake in place of its response.
+//! WebSocket: a watch or a log over one begins with a handshake in place of its response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,27 +9,23 @@ use super::RequestFilter;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
 use crate::serve::{Body, websocket};
 
-/// Turns the response to a watch that asks for a WebSocket into the handshake. Other responses stay
-/// as they are, those that refuse such a watch too.
+/// Turns the response to a watch or to a request for a log that asks for a WebSocket into the
+/// handshake. Other responses stay as they are, those that refuse such a request too.
 #[derive(Clone, Copy)]
 pub struct SwitchProtocols;
 
 impl<B> RequestFilter<ReceivedRequest<B>> for SwitchProtocols {
     type Request = ReceivedRequest<B>;
-    /// None for a request that is not a watch.
-    type State = Option<Arc<RequestContext>>;
+    type State = Arc<RequestContext>;
     type Error = Infallible;
 
     fn request(&self, request: ReceivedRequest<B>) -> Result<(ReceivedRequest<B>, Self::State), Infallible> {
-        let watch = request.context.is_watch().then(|| request.context.clone());
-        Ok((request, watch))
+        let context = request.context.clone();
+        Ok((request, context))
     }
 
-    fn response(&self, watch: Self::State, response: Response<Body>) -> Response<Body> {
-        match watch {
-            Some(context) => websocket::switch_protocols(&context.parts, response),
-            None => response,
-        }
+    fn response(&self, context: Self::State, response: Response<Body>) -> Response<Body> {
+        websocket::switch_protocols(&context.parts, context.is_watch(), response)
     }
 }
 
