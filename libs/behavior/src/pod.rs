@@ -17,7 +17,6 @@ use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use crate::ports::ForwardedPorts;
-use crate::probes::FailingProbe;
 use crate::profile::Profile;
 
 /// The time after which a container ends of which nothing is known but that it is not started again
@@ -155,16 +154,6 @@ impl PodBehavior {
     /// Returns `true` if an image cannot be pulled.
     pub fn is_missing(&self, image: &str) -> bool {
         self.missing_images.contains(image)
-    }
-
-    /// Returns the probe that keeps a container from being ready.
-    pub fn failing_readiness(&self, container: &Container) -> Option<FailingProbe> {
-        FailingProbe::of_readiness(&self.answers, container)
-    }
-
-    /// Returns the probe by which a container is killed.
-    pub fn failing_liveness_or_startup(&self, container: &Container) -> Option<FailingProbe> {
-        FailingProbe::of_liveness_or_startup(&self.answers, container)
     }
 
     /// Returns the address that a port leads to.
