@@ -225,3 +225,32 @@ async fn a_log_is_sent_in_messages() -> Result<()> {
     assert!(matches!(refused, tungstenite::Error::Http(response) if response.status() == 403), "{refused}");
     Ok(())
 }
+
+/// A browser accepts gzip with each request; messages are never compressed.
+#[tokio::test]
+async fn a_long_log_is_sent_as_it_is() -> Result<()> {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let cluster = cluster().with_service_account().start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = JsonClient::new(&endpoint).await?;
+    let text = "a line of the log\n".repeat(12_000);
+    let metadata = json!({"name": "p", "annotations": {"sim.coracle.dev/log": text}});
+    let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    client.create(PODS, pod).await?;
+    client.until(&format!("{PODS}/p"), |pod| pod["status"]["phase"] == "Running").await?;
+    let headers = [("Accept-Encoding", "gzip"), ("Sec-WebSocket-Protocol", "binary.k8s.io")];
+    let mut socket = endpoint.websocket(&format!("{PODS}/p/log"), &headers).await?;
+    let mut received = Vec::new();
+    loop {
+        match next(&mut socket).await? {
+            Message::Binary(piece) => {
+                ensure!(piece.len() <= 2048, "{} bytes", piece.len());
+                received.extend_from_slice(&piece);
+            }
+            Message::Close(_) => break,
+            message => bail!("unexpected: {message}"),
+        }
+    }
+    ensure!(received == text.as_bytes(), "{} of {} bytes", received.len(), text.len());
+    Ok(())
+}

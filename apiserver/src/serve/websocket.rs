@@ -180,7 +180,12 @@ pub fn detach(mut response: Response<Body>, transfers: &Arc<Transfers>) -> Respo
         let sent = cuttable(Arc::default(), async {
             match upgrade.await {
                 Ok(upgraded) => {
-                    let body = body.in_whole_chunks().on_socket(&transfers, REQUEST_TIMEOUT);
+                    // A large event is one message, and so one chunk.
+                    let body = match framing {
+                        Framing::Lines | Framing::LengthDelimited => body.in_whole_chunks(),
+                        Framing::Binary | Framing::Base64 => body,
+                    };
+                    let body = body.on_socket(&transfers, REQUEST_TIMEOUT);
                     send(TokioIo::new(upgraded), body, framing).await;
                 }
                 Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),

@@ -303,9 +303,7 @@ fn is_background(resource: &Resource, object: &Value) -> bool {
         "namespaces" => name == "default" || name.starts_with("kube-"),
         "configmaps" => name == "kube-root-ca.crt",
         "serviceaccounts" => name == "default",
-        "services" | "endpoints" | "endpointslices.discovery.k8s.io" => {
-            namespace == "default" && name == "kubernetes"
-        }
+        "services" => namespace == "default" && name == "kubernetes",
         "clusterroles.rbac.authorization.k8s.io" | "clusterrolebindings.rbac.authorization.k8s.io" => {
             name.starts_with("system:")
         }

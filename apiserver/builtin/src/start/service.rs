@@ -4,7 +4,7 @@
 //!
 //! Source: `pkg/controlplane/reconcilers`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::cluster::Cluster;
@@ -32,15 +32,31 @@ pub async fn move_service(registry: &Registry, secure_port: u16) -> Result<()> {
     registry.publish(service, moved).await
 }
 
-/// Creates or updates the Endpoints and the EndpointSlice of the Service, with the address of this
-/// server alone.
+/// Creates or updates the Endpoints and the EndpointSlice of the Service, if that exists, with the
+/// address of this server alone.
+///
+/// - `address`: the stored one if this is None
 ///
 /// # Errors
 /// The errors of the store.
-pub async fn publish_endpoints(registry: &Registry, address: SocketAddr) -> Result<()> {
-    let [endpoints, slice] = endpoints(address);
+pub async fn publish_endpoints(registry: &Registry, address: Option<IpAddr>, port: u16) -> Result<()> {
+    let stored =
+        |resource: &str| Cluster::get(registry, &GroupResource::new("", resource), "default", "kubernetes");
+    if stored("services")?.is_none() {
+        return Ok(());
+    }
+    let ip = match (address, stored("endpoints")?) {
+        (Some(address), _) => Some(address),
+        (None, Some(stored)) => {
+            let ip = stored.pointer("/subsets/0/addresses/0/ip").and_then(Value::as_str);
+            ip.and_then(|ip| ip.parse().ok())
+        }
+        (None, None) => None,
+    };
+    let Some(ip) = ip else { return Ok(()) };
+    let [endpoints, slice] = endpoints(SocketAddr::new(ip, port));
     publish_members(registry, endpoints, &["subsets"]).await?;
-    publish_members(registry, slice, &["endpoints", "ports"]).await
+    publish_members(registry, slice, &["addressType", "endpoints", "ports"]).await
 }
 
 /// Builds the Endpoints and the EndpointSlice.

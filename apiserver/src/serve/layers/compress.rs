@@ -8,7 +8,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
 use super::RequestFilter;
 use crate::serve::Body;
@@ -33,7 +33,8 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Compress {
     }
 
     fn response(&self, accepts_gzip: bool, response: Response<Body>) -> Response<Body> {
-        if !accepts_gzip {
+        // What follows a handshake is no body.
+        if !accepts_gzip || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return response;
         }
         let (mut parts, body) = response.into_parts();

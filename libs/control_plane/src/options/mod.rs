@@ -208,8 +208,9 @@ options! {
         /// A file of authorities whose client certificates are trusted as well.
         client_ca_file: Option<PathBuf> = None,
             "client-ca-file" "FILE" as File, DROP_IN;
-        /// The address in the Endpoints of the `kubernetes` Service; None for the one that the
-        /// server listens on or, if that is a loopback address, the host's own.
+        /// The address in the Endpoints of the `kubernetes` Service and in the identity Lease; None
+        /// for the one that the server listens on or, if that is a loopback or unspecified
+        /// address, the host's own.
         advertise_address: Option<IpAddr> = None;
         /// Whether the server's identity is a Lease in `kube-system`, which it renews.
         identity_lease: bool = false;

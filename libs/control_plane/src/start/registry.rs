@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coracle_apimachinery::allocation::SERVICE_CIDR;
 use coracle_apimachinery::resource_info::SharedResourceTable;
+use coracle_apimachinery::validation::ip::endpoint_address;
 use coracle_apiserver::admission::AdmissionMetrics;
 use coracle_apiserver::admission::webhook::WebhookContext;
 use coracle_apiserver::registry::{self, ObjectIndex, Registry};
@@ -78,7 +79,7 @@ pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialO
 /// - `initial_objects`: those of every server; None for a fork, which has them already
 ///
 /// # Errors
-/// The store rejects them.
+/// The store rejects them; for the Endpoints this is only logged.
 pub async fn store_initial_objects(
     registry: &Arc<Registry>,
     options: &Options,
@@ -95,9 +96,7 @@ pub async fn store_initial_objects(
         None => start::move_service(registry, listener.port()).await.map_err(rejected)?,
     }
     let advertised = advertised(options, listener);
-    if let Some(address) = advertised
-        && let Err(error) = start::publish_endpoints(registry, address).await
-    {
+    if let Err(error) = start::publish_endpoints(registry, advertised, listener.port()).await {
         // A full store is served all the same, so that objects can be deleted.
         tracing::warn!(%error, "the Endpoints of the kubernetes Service are not updated");
     }
@@ -107,7 +106,9 @@ pub async fn store_initial_objects(
     if !options.identity_lease {
         return Ok(None);
     }
-    let identity = Identity::new(registry.clone(), advertised.unwrap_or(listener), controllers::hostname());
+    let ip = options.advertise_address.or(advertised).unwrap_or(listener.ip());
+    let address = SocketAddr::new(ip, listener.port());
+    let identity = Identity::new(registry.clone(), address, controllers::hostname());
     identity.publish().await.map_err(rejected)?;
     Ok(Some(identity))
 }
@@ -117,12 +118,12 @@ fn rejected(error: coracle_apimachinery::Error) -> Error {
 }
 
 /// Returns the address in the Endpoints of the `kubernetes` Service; None without a network.
-fn advertised(options: &Options, listener: SocketAddr) -> Option<SocketAddr> {
-    // Endpoints may not have a loopback address.
-    let is_possible = |address: &IpAddr| !address.is_loopback() && !address.is_unspecified();
-    let address = options.advertise_address.or_else(|| Some(listener.ip()).filter(is_possible));
-    let address = address.or_else(host_address).filter(is_possible)?;
-    Some(SocketAddr::new(address, listener.port()))
+fn advertised(options: &Options, listener: SocketAddr) -> Option<IpAddr> {
+    let is_possible = |address: &IpAddr| endpoint_address(&address.to_string()).is_empty();
+    match options.advertise_address {
+        Some(address) => Some(address).filter(is_possible),
+        None => Some(listener.ip().to_canonical()).filter(is_possible).or_else(host_address),
+    }
 }
 
 /// Returns the address from which this host would reach others; None without a network. Nothing is
@@ -131,5 +132,5 @@ fn host_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // An address for documentation (RFC 5737): only its route matters.
     socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    Some(socket.local_addr().ok()?.ip()).filter(|address| endpoint_address(&address.to_string()).is_empty())
 }
