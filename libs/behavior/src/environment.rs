@@ -63,6 +63,11 @@ impl Environment {
         environment
     }
 
+    /// Returns an environment of which nothing is known.
+    pub fn unknown() -> Environment {
+        Environment { is_open: true, ..Environment::default() }
+    }
+
     /// Adds the variables that the container runtime sets, which programs see and the kubelet does
     /// not.
     #[must_use]

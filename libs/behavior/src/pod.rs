@@ -44,7 +44,7 @@ pub struct PodBehavior {
     exit_code: Option<i32>,
     log: Option<String>,
     missing_images: Images,
-    answers: Answers,
+    pub(crate) answers: Answers,
     exits: Exits,
     ports: ForwardedPorts,
 }

@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::pod::{Execution, PodBehavior};
+use crate::command::follow_briefly;
+use crate::pod::PodBehavior;
 
 /// The defaults of the API: seconds between probes and for each of them, and failures that count.
 const PERIOD: i32 = 10;
 const TIMEOUT: i32 = 1;
 const THRESHOLD: i32 = 3;
+/// The longest output of a probe, in bytes, as for the kubelet's exec probes.
+const MAX_OUTPUT: usize = 10 << 10;
 
 /// A probe that fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,64 +31,74 @@ impl PodBehavior {
     /// Returns the probe that keeps a container from being ready.
     ///
     /// - `now`: the time at which it is executed
-    pub fn failing_readiness(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        now: Timestamp,
-    ) -> Option<FailingProbe> {
-        self.failing("Readiness", container.readiness_probe.as_ref(), pod, container, now)
+    pub fn failing_readiness(&self, container: &Container, now: Timestamp) -> Option<FailingProbe> {
+        self.failing("Readiness", container.readiness_probe.as_ref(), container, now)
     }
 
     /// Returns the probe by which a container is killed: before it has started, or afterwards.
     ///
     /// - `now`: the time at which it is executed
-    pub fn failing_liveness_or_startup(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        now: Timestamp,
-    ) -> Option<FailingProbe> {
-        let startup = self.failing("Startup", container.startup_probe.as_ref(), pod, container, now);
-        startup.or_else(|| self.failing("Liveness", container.liveness_probe.as_ref(), pod, container, now))
+    pub fn failing_liveness_or_startup(&self, container: &Container, now: Timestamp) -> Option<FailingProbe> {
+        let startup = self.failing("Startup", container.startup_probe.as_ref(), container, now);
+        startup.or_else(|| self.failing("Liveness", container.liveness_probe.as_ref(), container, now))
     }
 
     fn failing(
         &self,
         kind: &'static str,
         probe: Option<&Probe>,
-        pod: &Pod,
         container: &Container,
         now: Timestamp,
     ) -> Option<FailingProbe> {
         let probe = probe?;
         let command = probe.exec.as_ref()?.command.as_ref()?;
-        let execution = self.answer(container, command);
-        let execution = execution.or_else(|| self.follow(pod, container, command, now))?;
         let seconds = |field: Option<i32>, default: i32| u64::try_from(field.unwrap_or(default)).unwrap_or(0);
-        let timeout = seconds(probe.timeout_seconds, TIMEOUT);
-        let ending = execution.ending.filter(|ending| ending.after <= Duration::from_secs(timeout));
-        let output = match ending {
-            Some(ending) if ending.code == 0 => return None,
-            Some(_) => output(&execution),
-            None => format!("command timed out: {:?} timed out after {timeout}s", command.join(" ")),
-        };
+        let output = self.failure(container, command, seconds(probe.timeout_seconds, TIMEOUT), now)?;
         let delay = seconds(probe.initial_delay_seconds, 0);
         let period = seconds(probe.period_seconds, PERIOD);
         let others = seconds(probe.failure_threshold, THRESHOLD).saturating_sub(1);
         let after = Duration::from_secs(delay.saturating_add(period.saturating_mul(others)));
         Some(FailingProbe { kind, output, after })
     }
+
+    /// Returns the output of a command that fails.
+    ///
+    /// - `timeout`: in seconds
+    fn failure(
+        &self,
+        container: &Container,
+        command: &[String],
+        timeout: u64,
+        now: Timestamp,
+    ) -> Option<String> {
+        let in_time = Duration::from_secs(timeout);
+        let timed_out = || format!("command timed out: {:?} timed out after {timeout}s", command.join(" "));
+        match self.answers.find(&container.name, command) {
+            Some(answer) if answer.after > in_time => Some(timed_out()),
+            Some(answer) if answer.exit_code == 0 => None,
+            Some(answer) => Some(beginning(answer.stdout.iter().chain(answer.stderr.as_bytes()))),
+            None if !self.follows_commands() => None,
+            None => {
+                let run = follow_briefly(command, now)?;
+                match run.end.filter(|end| end.after <= in_time) {
+                    None => Some(timed_out()),
+                    Some(end) if end.code == 0 => None,
+                    Some(_) => Some(beginning(run.output.iter().flat_map(|line| line.text.as_bytes()))),
+                }
+            }
+        }
+    }
 }
 
-/// Returns all that a command writes.
-fn output(execution: &Execution) -> String {
-    let written = execution.output.iter().map(|part| String::from_utf8_lossy(&part.data));
-    written.collect()
+/// Returns the beginning of an output.
+fn beginning<'a>(output: impl Iterator<Item = &'a u8>) -> String {
+    let bytes: Vec<u8> = output.take(MAX_OUTPUT).copied().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
     use super::*;
@@ -106,7 +119,7 @@ mod tests {
             let (behavior, warnings) = PodBehavior::of(&pod, &[], profile);
             assert!(warnings.is_empty(), "{warnings:?}");
             behavior
-                .failing_liveness_or_startup(&pod, &container(probes), Timestamp::UNIX_EPOCH)
+                .failing_liveness_or_startup(&container(probes), Timestamp::UNIX_EPOCH)
                 .map(|probe| format!("{} {} {}", probe.kind, probe.output, probe.after.as_secs()))
         };
         let timed = json!({"exec": {"command": ["check"]}, "initialDelaySeconds": 5, "periodSeconds": 2, "failureThreshold": 1});
@@ -138,8 +151,29 @@ mod tests {
         let ready = |command: &str| {
             let (behavior, _) = PodBehavior::of(&pod, &[], Profile::Realistic);
             let container = container(json!({"readinessProbe": exec(command)}));
-            behavior.failing_readiness(&pod, &container, Timestamp::UNIX_EPOCH)
+            behavior.failing_readiness(&container, Timestamp::UNIX_EPOCH)
         };
         assert!(ready("check").is_some() && ready("false").is_some() && ready("fine").is_none());
+        let loud = json!({"metadata": {"annotations": {EXEC: json!({"*": {"exitCode": 1, "stdout": "x".repeat(2 * MAX_OUTPUT)}}).to_string()}}});
+        let (loud, _) = PodBehavior::of(&serde_json::from_value(loud).unwrap(), &[], Profile::Realistic);
+        let long =
+            loud.failing_readiness(&container(json!({"readinessProbe": exec("a")})), Timestamp::UNIX_EPOCH);
+        assert_eq!(long.unwrap().output.len(), MAX_OUTPUT);
+    }
+
+    #[test]
+    fn commands_that_are_not_short_and_clear_succeed() {
+        let (behavior, _) = PodBehavior::of(&Pod::default(), &[], Profile::Realistic);
+        let fails = |command: &[&str]| {
+            let probe = json!({"name": "c", "readinessProbe": {"exec": {"command": command}}});
+            let container = serde_json::from_value(probe).unwrap();
+            behavior.failing_readiness(&container, Timestamp::UNIX_EPOCH).is_some()
+        };
+        assert!(fails(&["sh", "-c", "while true; do echo a; done"]), "it has no end");
+        assert!(!fails(&["check"]));
+        assert!(!fails(&["sh", "-c", "exit $CODE"]), "a variable may have any value");
+        assert!(fails(&["sh", "-c", &format!("{} exit 1", ":; ".repeat(50))]));
+        assert!(!fails(&["sh", "-c", &format!("{} exit 1", ":; ".repeat(250))]), "many steps");
+        assert!(!fails(&["sh", "-c", &format!("exit 1 {}", " ".repeat(1024))]), "a long one");
     }
 }

@@ -420,7 +420,7 @@ impl Container {
                 State::Running { since } => {
                     let own = behavior.ending(pod, self.role, spec).map(|ending| (ending, None));
                     let killed = behavior
-                        .failing_liveness_or_startup(pod, spec, now)
+                        .failing_liveness_or_startup(spec, now)
                         .map(|probe| (Ending { after: probe.after, code: KILLED }, Some(probe)));
                     let first = own.into_iter().chain(killed).min_by_key(|(ending, _)| ending.after);
                     if let Some((ending, probe)) = first {
@@ -439,7 +439,7 @@ impl Container {
                         Role::Sidecar => (Duration::ZERO, true),
                         Role::Main => (behavior.ready_after, !behavior.never_ready),
                     };
-                    let failing = behavior.failing_readiness(pod, spec, now);
+                    let failing = behavior.failing_readiness(spec, now);
                     self.report_unready(failing.as_ref(), progress);
                     let is_ever_ready = is_ever_ready && failing.is_none();
                     let ready_at = after(since, ready_after);

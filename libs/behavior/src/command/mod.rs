@@ -27,6 +27,10 @@ pub(crate) const MAX_SCRIPT_LENGTH: usize = 64 << 10;
 /// The maximum number of bytes of arguments and of copied environments that a command comes to.
 const MAX_BYTES: usize = 256 << 10;
 
+/// The same of a command that is executed again and again, and the maximum length of that.
+const MAX_BRIEF_BYTES: usize = 4 << 10;
+const MAX_BRIEF_LENGTH: usize = 1 << 10;
+
 /// The iterations of a loop that are followed: the log of one that never ends has no more.
 const MAX_ITERATIONS: usize = 1000;
 
@@ -101,7 +105,30 @@ pub struct End {
 /// - `arguments`: the program and its arguments; none if the image decides
 /// - `started`: the time that `date` prints the first
 pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear, started: Timestamp) -> Run {
-    let mut shell = Shell::new(environment.clone(), unclear, started);
+    follow_within(MAX_BYTES, arguments, environment, unclear, started)
+}
+
+/// Follows a command that is executed again and again, such as that of a probe. None if it is long,
+/// or its effect is not clear from its words alone.
+///
+/// - `started`: the time that `date` prints the first
+pub fn follow_briefly(arguments: &[String], started: Timestamp) -> Option<Run> {
+    let length = arguments.iter().fold(0, |sum: usize, word| sum.saturating_add(word.len() + 1));
+    if arguments.is_empty() || length > MAX_BRIEF_LENGTH {
+        return None;
+    }
+    let run = follow_within(MAX_BRIEF_BYTES, arguments, &Environment::unknown(), Unclear::RunsOn, started);
+    Some(run).filter(|run| run.unsimulated.is_none())
+}
+
+fn follow_within(
+    budget: usize,
+    arguments: &[String],
+    environment: &Environment,
+    unclear: Unclear,
+    started: Timestamp,
+) -> Run {
+    let mut shell = Shell::new(environment.clone(), unclear, started, budget);
     let stop = match arguments {
         [] => shell.unclear(),
         arguments => shell.execute(arguments, 0),

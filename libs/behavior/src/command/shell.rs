@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::programs::{self, Sleep};
 use super::syntax::{Loop, Piece, SimpleCommand, Step, Then, Word, is_name, parse};
-use super::{MAX_BYTES, MAX_DEPTH, MAX_ITERATIONS, MAX_SCRIPT_LENGTH, Unclear, Unsimulated};
+use super::{MAX_DEPTH, MAX_ITERATIONS, MAX_SCRIPT_LENGTH, Unclear, Unsimulated};
 use crate::environment::{Environment, MAX_EXPANSION_LENGTH, Variable};
 
 /// The reason that a script ends before its last step.
@@ -107,7 +107,8 @@ impl ShellOptions {
 }
 
 impl Shell {
-    pub fn new(environment: Environment, unclear: Unclear, started: Timestamp) -> Shell {
+    /// Creates a shell that makes and copies no more than so many bytes.
+    pub fn new(environment: Environment, unclear: Unclear, started: Timestamp, budget: usize) -> Shell {
         Shell {
             environment,
             locals: BTreeSet::new(),
@@ -116,7 +117,7 @@ impl Shell {
             started,
             now: Duration::ZERO,
             output: Vec::new(),
-            budget: MAX_BYTES,
+            budget,
             is_clear: true,
             unsimulated: None,
             background: Vec::new(),
