@@ -191,17 +191,24 @@ async fn stalled_clients_take_bounded_memory() -> Result<()> {
     Ok(())
 }
 
-/// Covers upstream's "should support retrieving logs from the container over websockets".
-#[tokio::test]
-async fn a_log_is_sent_in_messages() -> Result<()> {
-    const PODS: &str = "/api/v1/namespaces/default/pods";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Starts a control plane with a running pod `p`, of one container.
+async fn start_pod(annotations: Value, command: &[&str]) -> Result<(Cluster, Endpoint)> {
     let cluster = cluster().with_service_account().start().await?;
     let endpoint = cluster.endpoint().await?;
     let mut client = JsonClient::new(&endpoint).await?;
-    let container = json!({"name": "c", "image": "i", "command": ["sh", "-c", "echo hello; sleep 3600"]});
-    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
-    client.create(PODS, pod).await?;
+    let container = json!({"name": "c", "image": "i", "command": command});
+    let metadata = json!({"name": "p", "annotations": annotations});
+    client.create(PODS, json!({"metadata": metadata, "spec": {"containers": [container]}})).await?;
     client.until(&format!("{PODS}/p"), |pod| pod["status"]["phase"] == "Running").await?;
+    Ok((cluster, endpoint))
+}
+
+/// Covers upstream's "should support retrieving logs from the container over websockets".
+#[tokio::test]
+async fn a_log_is_sent_in_messages() -> Result<()> {
+    let (_cluster, endpoint) = start_pod(json!({}), &["sh", "-c", "echo hello; sleep 3600"]).await?;
     let path = format!("{PODS}/p/log?container=c");
     for (follow, protocol) in [(false, ""), (true, "binary.k8s.io"), (false, "base64.binary.k8s.io")] {
         let headers = [("Sec-WebSocket-Protocol", protocol)];
@@ -229,15 +236,8 @@ async fn a_log_is_sent_in_messages() -> Result<()> {
 /// A browser accepts gzip with each request; messages are never compressed.
 #[tokio::test]
 async fn a_long_log_is_sent_as_it_is() -> Result<()> {
-    const PODS: &str = "/api/v1/namespaces/default/pods";
-    let cluster = cluster().with_service_account().start().await?;
-    let endpoint = cluster.endpoint().await?;
-    let mut client = JsonClient::new(&endpoint).await?;
     let text = "a line of the log\n".repeat(12_000);
-    let metadata = json!({"name": "p", "annotations": {"sim.coracle.dev/log": text}});
-    let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    client.create(PODS, pod).await?;
-    client.until(&format!("{PODS}/p"), |pod| pod["status"]["phase"] == "Running").await?;
+    let (_cluster, endpoint) = start_pod(json!({"sim.coracle.dev/log": text}), &[]).await?;
     let headers = [("Accept-Encoding", "gzip"), ("Sec-WebSocket-Protocol", "binary.k8s.io")];
     let mut socket = endpoint.websocket(&format!("{PODS}/p/log"), &headers).await?;
     let mut received = Vec::new();
@@ -253,4 +253,31 @@ async fn a_long_log_is_sent_as_it_is() -> Result<()> {
     }
     ensure!(received == text.as_bytes(), "{} of {} bytes", received.len(), text.len());
     Ok(())
+}
+
+/// A log is as long as its time stamps make it: each of these is 7 MB.
+#[tokio::test]
+async fn logs_that_nobody_reads_take_bounded_memory() -> Result<()> {
+    const STALLED: usize = 60;
+    let text = "\n".repeat(240_000);
+    let (cluster, endpoint) = start_pod(json!({"sim.coracle.dev/log": text}), &[]).await?;
+    let id = cluster.id().context("it runs")?;
+    let path = format!("{PODS}/p/log?timestamps=true");
+    let before = resident(id)?;
+    let mut stalled = Vec::new();
+    for _ in 0..STALLED {
+        let mut socket = endpoint.websocket(&path, &[]).await?;
+        assert_eq!(next(&mut socket).await?, Message::Binary(Bytes::new()));
+        stalled.push(socket);
+    }
+    // The longest stalled clients are cut off until the others hold no more than the limit, long
+    // before each of them would be for having stalled.
+    timeout(Duration::from_secs(20), async {
+        while resident(id)?.saturating_sub(before) > 150 << 20 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::Ok(())
+    })
+    .await
+    .context("their logs are still in memory")?
 }

@@ -3,11 +3,11 @@
 
 mod authentication;
 mod bootstrap;
-mod identity;
+mod identity_lease;
 mod service;
 mod strategy;
 
 pub use authentication::publish_authentication;
 pub use bootstrap::{bootstrap, initial_objects};
-pub use identity::Identity;
+pub use identity_lease::IdentityLease;
 pub use service::{move_service, publish_endpoints};

@@ -45,18 +45,19 @@ pub async fn publish_endpoints(registry: &Registry, address: Option<IpAddr>, por
     if stored("services")?.is_none() {
         return Ok(());
     }
-    let ip = match (address, stored("endpoints")?) {
-        (Some(address), _) => Some(address),
-        (None, Some(stored)) => {
-            let ip = stored.pointer("/subsets/0/addresses/0/ip").and_then(Value::as_str);
-            ip.and_then(|ip| ip.parse().ok())
-        }
-        (None, None) => None,
+    let address = match address {
+        Some(address) => Some(address),
+        None => stored("endpoints")?.as_ref().and_then(address_of),
     };
-    let Some(ip) = ip else { return Ok(()) };
-    let [endpoints, slice] = endpoints(SocketAddr::new(ip, port));
+    let Some(address) = address else { return Ok(()) };
+    let [endpoints, slice] = endpoints(SocketAddr::new(address, port));
     publish_members(registry, endpoints, &["subsets"]).await?;
     publish_members(registry, slice, &["addressType", "endpoints", "ports"]).await
+}
+
+/// Returns the address of Endpoints with one.
+fn address_of(endpoints: &Value) -> Option<IpAddr> {
+    endpoints.pointer("/subsets/0/addresses/0/ip")?.as_str()?.parse().ok()
 }
 
 /// Builds the Endpoints and the EndpointSlice.

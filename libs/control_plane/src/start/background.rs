@@ -8,7 +8,7 @@ use coracle_apiserver::aggregator::{
 use coracle_apiserver::flow_schema_status::FlowSchemaStatus;
 use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::Registry;
-use coracle_builtin::start::Identity;
+use coracle_builtin::start::IdentityLease;
 use tokio::task::JoinSet;
 
 use crate::etcd::EVENTS;
@@ -30,7 +30,7 @@ pub fn spawn(
     options: &Options,
     kinds: Kinds,
     registry: &Arc<Registry>,
-    identity: Option<Identity>,
+    identity_lease: Option<IdentityLease>,
     remote: RemoteApis,
     is_selected: &dyn Fn(&str) -> bool,
 ) -> JoinSet<()> {
@@ -39,8 +39,8 @@ pub fn spawn(
     if options.etcd.is_none() {
         tasks.spawn(registry.clone().expire_objects(EVENTS, options.event_ttl));
     }
-    if let Some(identity) = identity {
-        tasks.spawn(identity.keep());
+    if let Some(lease) = identity_lease {
+        tasks.spawn(lease.keep());
     }
     tasks.spawn(FlowSchemaStatus::new(registry.clone()).run());
     // It needs the types that are served, so it is no client as the other controllers are; it is

@@ -206,7 +206,7 @@ async fn start_phases(
         refused_ports: access.refused_ports.clone(),
     });
     let registry = registry::assemble(options, &preparation, &access, &store, resources, identities.clone());
-    let identity = match options.open {
+    let identity_lease = match options.open {
         None => {
             registry::store_initial_objects(&registry, options, &preparation, &access, initial_objects)
                 .await?
@@ -234,7 +234,7 @@ async fn start_phases(
         preparation,
         access,
         registry,
-        identity,
+        identity_lease,
         refusals,
         readiness: &readiness,
         clock_file,

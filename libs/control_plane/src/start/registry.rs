@@ -12,7 +12,7 @@ use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
-use coracle_builtin::start::{self, Identity, publish_authentication};
+use coracle_builtin::start::{self, IdentityLease, publish_authentication};
 use coracle_seed::Identities;
 use coracle_storage::Store;
 use futures::future::{BoxFuture, FutureExt};
@@ -74,7 +74,8 @@ pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialO
     blocking(parse).boxed()
 }
 
-/// Stores the objects without which a server does not serve. Returns its identity, if it has one.
+/// Stores the objects without which a server does not serve. Returns its identity Lease, if
+/// it has one.
 ///
 /// - `initial_objects`: those of every server; None for a fork, which has them already
 ///
@@ -86,7 +87,7 @@ pub async fn store_initial_objects(
     preparation: &Preparation,
     access: &Access,
     initial_objects: Option<InitialObjects>,
-) -> Result<Option<Identity>, Error> {
+) -> Result<Option<IdentityLease>, Error> {
     let listener = preparation.listener.address();
     match initial_objects {
         Some(objects) => {
@@ -108,9 +109,9 @@ pub async fn store_initial_objects(
     }
     let ip = options.advertise_address.or(advertised).unwrap_or(listener.ip());
     let address = SocketAddr::new(ip, listener.port());
-    let identity = Identity::new(registry.clone(), address, controllers::hostname());
-    identity.publish().await.map_err(rejected)?;
-    Ok(Some(identity))
+    let lease = IdentityLease::new(registry.clone(), address, controllers::hostname());
+    lease.publish().await.map_err(rejected)?;
+    Ok(Some(lease))
 }
 
 fn rejected(error: coracle_apimachinery::Error) -> Error {
@@ -133,4 +134,31 @@ fn host_address() -> Option<IpAddr> {
     // An address for documentation (RFC 5737): only its route matters.
     socket.connect((Ipv4Addr::new(203, 0, 113, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| endpoint_address(&address.to_string()).is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_have_an_address_that_they_may_have() {
+        let host = host_address();
+        for (advertise_address, listener, want) in [
+            (None, "192.0.2.7:1", "192.0.2.7".parse().ok()),
+            (None, "[2001:db8::7]:1", "2001:db8::7".parse().ok()),
+            (None, "[::ffff:192.0.2.7]:1", "192.0.2.7".parse().ok()),
+            (None, "127.0.0.1:1", host),
+            (None, "[::1]:1", host),
+            (None, "[::ffff:127.0.0.1]:1", host),
+            (None, "0.0.0.0:1", host),
+            (None, "169.254.1.1:1", host),
+            (Some("192.0.2.8"), "192.0.2.7:1", "192.0.2.8".parse().ok()),
+            (Some("127.0.0.1"), "192.0.2.7:1", None),
+        ] {
+            let advertise_address = advertise_address.map(|text| text.parse().unwrap());
+            let options = Options { advertise_address, ..Options::default() };
+            let listener = listener.parse().unwrap();
+            assert_eq!(advertised(&options, listener), want, "{advertise_address:?} {listener}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use coracle_apiserver::registry::Registry;
 use coracle_apiserver::serve::{Api, Config, Extensions, Refusal};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
-use coracle_builtin::start::Identity;
+use coracle_builtin::start::IdentityLease;
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
@@ -41,7 +41,7 @@ pub struct Parts<'a> {
     pub preparation: Preparation,
     pub access: Access,
     pub registry: Arc<Registry>,
-    pub identity: Option<Identity>,
+    pub identity_lease: Option<IdentityLease>,
     /// The requests that were refused before.
     pub refusals: Vec<Refusal>,
     pub readiness: &'a Readiness,
@@ -97,7 +97,7 @@ impl Phase for Server {
 
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
-    let Parts { options, kinds, preparation, access, registry, identity, .. } = parts;
+    let Parts { options, kinds, preparation, access, registry, identity_lease, .. } = parts;
     let Parts { refusals, readiness, clock_file, recording, known_definitions, forks, .. } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
@@ -141,7 +141,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
     let mut background = match options.open {
-        None => background::spawn(options, kinds, &registry, identity, remote, &*is_selected),
+        None => background::spawn(options, kinds, &registry, identity_lease, remote, &*is_selected),
         Some(_) => JoinSet::new(),
     };
     background.spawn(CustomResources::new(registry.clone(), known_definitions).run());
