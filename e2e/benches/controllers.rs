@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         }
         let cluster = cluster().durable().start().await?;
         let endpoint = cluster.endpoint().await?;
-        JsonClient::new(&endpoint).await?.until_ready().await?;
+        cluster.settle().await?;
         println!("{:<46}{:>8.1} MB", "resident, idle, all controllers", cluster.resident()?);
         scenarios(&endpoint).await?;
         println!("{:<46}{:>8.1} MB", "resident, after that", cluster.resident()?);

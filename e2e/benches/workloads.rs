@@ -41,6 +41,7 @@ fn main() -> Result<()> {
             return scenarios(&Endpoint::new(&http::config(Path::new(&file)).await?)?, &is_selected).await;
         }
         let cluster = cluster().durable().start().await?;
+        cluster.settle().await?;
         scenarios(&cluster.endpoint().await?, &is_selected).await?;
         drop(cluster);
         if is_selected("rest") {

@@ -91,7 +91,8 @@ pub struct Decision {
 /// Source: `Authorizer` and `RuleResolver` in k8s.io/apiserver's `pkg/authorization/authorizer`.
 pub trait RuleResolver: Send + Sync {
     /// Takes up what was written so far. The decisions about a request follow one call of this, at
-    /// its start, by a thread of normal priority: others may be waiting for the same rules.
+    /// its start, by a thread of normal priority: others may be waiting for the same rules. Before
+    /// the first decision there may be nothing to take up: it reads the rules.
     fn refresh(&self);
 
     /// Decides about a request by what was written before the last [`refresh`](Self::refresh). A
@@ -132,8 +133,8 @@ impl Authorizer {
         Authorizer { resolver: None }
     }
 
-    /// Takes up the rules that were written so far. Also for users who need none, so that what is
-    /// to be taken up never gets large.
+    /// Takes up the rules that were written so far, once any were needed. Also for users who need
+    /// none, so that what is to be taken up never gets large.
     pub fn refresh(&self) {
         if let Some(resolver) = &self.resolver {
             resolver.refresh();

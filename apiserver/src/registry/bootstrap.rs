@@ -1,14 +1,15 @@
 //! Objects that a server writes on its own account, such as those that are there from the start.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use coracle_storage::{CommitOutcome, Expect, Key, Write};
 use futures::future::join_all;
 use serde_json::Value;
-use tokio::task::unconstrained;
+use tokio::task::{spawn_blocking, unconstrained};
 
 use super::deletion::rfc3339;
-use super::write::{stored_bytes, track};
+use super::write::{stored_bytes, tracked};
 use super::{Origin, Registry, Target, parse};
 use crate::fields::manage::FieldManager;
 use crate::names::GroupVersion;
@@ -29,8 +30,8 @@ pub trait BootstrapStrategy: Sync {
 
     /// Returns the object without the fields that have no manager because the server or a
     /// controller decides them.
-    fn managed(&self, object: &Value) -> Value {
-        object.clone()
+    fn managed<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        Cow::Borrowed(object)
     }
 
     /// Compares an object with the stored one of its name.
@@ -60,27 +61,51 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store. Other objects may have been written then.
-    pub async fn bootstrap(&self, objects: &[Value], strategy: &dyn BootstrapStrategy) -> Result<()> {
-        let now = rfc3339(self.now());
+    pub async fn bootstrap(
+        self: &Arc<Registry>,
+        objects: Arc<[Value]>,
+        strategy: &'static dyn BootstrapStrategy,
+    ) -> Result<()> {
+        let now: Arc<str> = rfc3339(self.now()).into();
         for _ in 0..ATTEMPTS {
-            // A transaction for each object, so that each has a resourceVersion of its own. The store
-            // writes one while the next is made.
-            let commits =
-                objects.iter().map(async |object| match self.reconciled(object, strategy, &now)? {
-                    Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
-                    None => Ok(None),
-                });
-            // They begin in this order, which the budget of a task would change.
-            let commits = unconstrained(join_all(commits)).await;
-            let mut is_overtaken = false;
-            for commit in commits {
-                is_overtaken |= matches!(commit?, Some(CommitOutcome::Conflict { .. }));
-            }
-            if !is_overtaken {
+            let (registry, all, time) = (self.clone(), objects.clone(), now.clone());
+            let (first, _) = objects.split_at(objects.len() / 2);
+            let from = first.len();
+            // Another processor makes half of them, and the store writes one while the next is made.
+            let making = spawn_blocking(move || {
+                let make = |object| registry.reconciled(object, strategy, &time);
+                all[from..].iter().map(make).collect::<Vec<_>>()
+            });
+            let now = &*now;
+            let make = |object| move || self.reconciled(object, strategy, now);
+            let is_overtaken = self.commit_each(first.iter().map(make)).await;
+            // Where the first half fails, nothing is made afterwards.
+            let made = making.await.map_err(|error| Error::Internal(error.to_string()))?;
+            let is_overtaken = is_overtaken?;
+            if !self.commit_each(made.into_iter().map(|write| move || write)).await? && !is_overtaken {
                 return Ok(());
             }
         }
         Err(Error::Internal("another server writes the same objects".to_owned()))
+    }
+
+    /// Makes and commits writes in this order, each in a transaction of its own, so that each has a
+    /// resourceVersion of its own. Returns `true` if another server wrote one of the objects.
+    async fn commit_each<F>(&self, writes: impl Iterator<Item = F>) -> Result<bool>
+    where
+        F: FnOnce() -> Result<Option<Write>>,
+    {
+        let commits = writes.map(async |make| match make()? {
+            Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
+            None => Ok(None),
+        });
+        // They begin in this order, which the budget of a task would change.
+        let commits = unconstrained(join_all(commits)).await;
+        let mut is_overtaken = false;
+        for commit in commits {
+            is_overtaken |= matches!(commit?, Some(CommitOutcome::Conflict { .. }));
+        }
+        Ok(is_overtaken)
     }
 
     /// Creates an object on the server's own account, if there is none of its name.
@@ -158,12 +183,11 @@ impl Registry {
         strategy: &dyn BootstrapStrategy,
         now: &str,
     ) -> Value {
-        let mut managed = strategy.managed(object);
         let manager = strategy.field_manager(&info.group_kind.group);
         let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
-        track(info, writer, &mut managed);
+        let managed_fields = tracked(info, writer, &strategy.managed(object));
         let mut object = object.clone();
-        object.set_meta("managedFields", managed["metadata"]["managedFields"].take());
+        object.set_meta("managedFields", managed_fields);
         let path = [&*info.storage.bucket, object.namespace(), object.name()];
         let uid = self.identities.uid(&path).to_string();
         self.identities.created(&path);
@@ -194,12 +218,12 @@ mod tests {
         }
     }
 
-    fn registry() -> Registry {
+    fn registry() -> Arc<Registry> {
         let resources = SharedResourceTable::new(coracle_resources::built_in());
         let index = ObjectIndex::new(resources.clone());
         let store = Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("a store");
         let authorizer = Arc::new(Authorizer::always_allow());
-        Registry::new(Config::new(store, resources, Clock::system(), authorizer))
+        Arc::new(Registry::new(Config::new(store, resources, Clock::system(), authorizer)))
     }
 
     /// Verifies the order for more objects than a task may write without a pause.
@@ -210,8 +234,8 @@ mod tests {
             let metadata = json!({"namespace": "default", "name": format!("c{index}")});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         };
-        let objects: Vec<Value> = (0..300).map(object).collect();
-        registry.bootstrap(&objects, &CreateOnly).await.expect("written");
+        let objects: Arc<[Value]> = (0..300).map(object).collect();
+        registry.bootstrap(objects.clone(), &CreateOnly).await.expect("written");
         let info = registry.served(&objects[0]).expect("a resource");
         let revision =
             |object: &Value| registry.current(&info, "default", object.name()).expect("an object").revision;
@@ -226,7 +250,7 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}});
         let mut uids = Vec::new();
         for _ in 0..2 {
-            registry.bootstrap(std::slice::from_ref(&object), &Anew).await.expect("written");
+            registry.bootstrap([object.clone()].into(), &Anew).await.expect("written");
             let info = registry.served(&object).expect("a resource");
             let stored = registry.current(&info, "default", "c").expect("an object");
             let stored = parse(&stored).expect("JSON");

@@ -59,14 +59,14 @@ impl Config {
     /// Creates a configuration without health checks, traces and audit, and with metrics of its
     /// own.
     pub fn new(
-        registry: Registry,
+        registry: Arc<Registry>,
         authenticator: Authenticator,
         authorizer: Arc<Authorizer>,
         signing_key: Arc<SigningKey>,
         discovery: Discovery,
     ) -> Config {
         Config {
-            registry: Arc::new(registry),
+            registry,
             authenticator,
             authorizer,
             signing_key,

@@ -61,7 +61,8 @@ pub async fn registry() -> Arc<Registry> {
     let store =
         Store::open(Box::new(EphemeralLog::new()), index, Options::default()).expect("an empty store");
     let authorizer = Arc::new(Authorizer::always_allow());
-    let registry = Registry::new(registry::Config::new(store, resources, Clock::system(), authorizer));
+    let config = registry::Config::new(store, resources, Clock::system(), authorizer);
+    let registry = Arc::new(Registry::new(config));
     let objects = objects(&Parameters {
         now: "2026-01-02T03:04:05Z",
         secure_port: 6443,
@@ -69,8 +70,8 @@ pub async fn registry() -> Arc<Registry> {
         kubernetes_ip: "10.0.0.1",
         is_selected: &|_| true,
     });
-    registry.bootstrap(&objects, &CreateOnly).await.expect("the first objects");
-    Arc::new(registry)
+    registry.bootstrap(objects.into(), &CreateOnly).await.expect("the first objects");
+    registry
 }
 
 /// Returns flow control by the FlowSchemas in a registry.

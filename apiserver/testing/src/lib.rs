@@ -78,14 +78,14 @@ impl TestServer {
         let mut chain = chain(&selection, &FeatureGates::DEFAULT, usize::MAX, &plugins);
         add_plugins(&mut chain);
         let allocator = ServiceAllocator::new(SERVICE_CIDR);
-        let registry = Registry::new(registry::Config {
+        let registry = Arc::new(Registry::new(registry::Config {
             chain,
             webhook_clients: clients,
             allocator: Some(Box::new(allocator.clone())),
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
-        });
+        }));
         let objects = initial_objects(clock.now(), 6443, SERVICE_CIDR, None, &|_| true);
-        bootstrap(&registry, &objects).await.expect("the first objects");
+        bootstrap(&registry, objects).await.expect("the first objects");
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);

@@ -12,6 +12,7 @@ use coracle_clock::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::Instant;
 
 use super::metrics::Metrics;
 
@@ -20,35 +21,70 @@ const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 /// The started controllers, and whether their caches are synced.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(watch::Sender<BTreeMap<&'static str, bool>>);
+pub struct Readiness(watch::Sender<BTreeMap<&'static str, State>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    ExpectedSince(Instant),
+    Synced,
+    Ready,
+}
 
 impl Readiness {
     /// Registers a controller as not ready yet.
+    #[expect(clippy::disallowed_methods, reason = "a start takes its time on the machine")]
     pub fn expect(&self, name: &'static str) {
-        self.set(name, false);
+        self.set(name, State::ExpectedSince(Instant::now()));
     }
 
-    /// Marks a controller as ready.
+    /// Marks the caches of a controller as synced, which has more to do until it is ready.
+    pub fn synced(&self, name: &'static str) {
+        self.set(name, State::Synced);
+    }
+
+    /// Marks a controller as ready, and its caches as synced.
     pub fn ready(&self, name: &'static str) {
-        self.set(name, true);
+        self.set(name, State::Ready);
     }
 
-    /// Returns the names of the controllers that are not ready.
-    pub fn missing(&self) -> Vec<&'static str> {
-        self.0.borrow().iter().filter(|(_, ready)| !**ready).map(|(name, _)| *name).collect()
+    /// Returns the names of the controllers whose caches have not been synced for this long.
+    pub fn missing_for(&self, age: Duration) -> Vec<&'static str> {
+        let is_missing = |state: &State| match state {
+            State::ExpectedSince(since) => since.elapsed() >= age,
+            State::Synced | State::Ready => false,
+        };
+        self.0.borrow().iter().filter(|(_, state)| is_missing(state)).map(|(name, _)| *name).collect()
     }
 
-    /// Waits until all registered controllers are ready.
+    /// Returns `true` if a controller is ready, or not registered.
+    pub fn is_ready(&self, name: &str) -> bool {
+        is_ready(&self.0.borrow(), name)
+    }
+
+    /// Waits until the caches of all registered controllers are synced.
     pub async fn complete(&self) {
-        // The sender is a field of `self`, so that it is not dropped.
-        let _ = self.0.subscribe().wait_for(|states| states.values().all(|ready| *ready)).await;
+        self.wait_until(|states| states.values().all(|state| *state >= State::Synced)).await;
     }
 
-    fn set(&self, name: &'static str, ready: bool) {
+    /// Waits until a controller is ready. It does not wait for one that is not registered.
+    pub async fn of(&self, name: &str) {
+        self.wait_until(|states| is_ready(states, name)).await;
+    }
+
+    async fn wait_until(&self, is_reached: impl FnMut(&BTreeMap<&'static str, State>) -> bool) {
+        // The sender is a field of `self`, so that it is not dropped.
+        let _ = self.0.subscribe().wait_for(is_reached).await;
+    }
+
+    fn set(&self, name: &'static str, state: State) {
         self.0.send_modify(|states| {
-            states.insert(name, ready);
+            states.insert(name, state);
         });
     }
+}
+
+fn is_ready(states: &BTreeMap<&'static str, State>, name: &str) -> bool {
+    states.get(name).is_none_or(|state| *state == State::Ready)
 }
 
 /// Restarts tasks after a panic. It does not keep the tasks themselves alive.
@@ -123,5 +159,35 @@ impl Supervisor {
             }
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_does_not_get_ready_is_missing() {
+        const LIMIT: Duration = Duration::from_secs(10);
+        let readiness = Readiness::default();
+        readiness.expect("a");
+        readiness.expect("b");
+        readiness.ready("b");
+        assert_eq!(readiness.of("a").now_or_never(), None);
+        assert_eq!(readiness.complete().now_or_never(), None);
+        assert_eq!(readiness.of("b").now_or_never(), Some(()));
+        assert_eq!(readiness.of("unknown").now_or_never(), Some(()), "there is nothing to wait for");
+        assert_eq!(readiness.missing_for(LIMIT), [""; 0]);
+        tokio::time::advance(LIMIT).await;
+        assert_eq!(readiness.missing_for(LIMIT), ["a"]);
+        readiness.synced("a");
+        assert_eq!(readiness.missing_for(LIMIT), [""; 0]);
+        assert_eq!(readiness.complete().now_or_never(), Some(()));
+        assert_eq!(readiness.of("a").now_or_never(), None, "it has more to do");
+        assert!(!readiness.is_ready("a") && readiness.is_ready("b") && readiness.is_ready("unknown"));
+        readiness.ready("a");
+        assert_eq!(readiness.of("a").now_or_never(), Some(()));
     }
 }

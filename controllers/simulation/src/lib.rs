@@ -51,9 +51,12 @@ pub fn user_agent(controller: &str) -> Option<String> {
     Some(format!("{program}/{COMMON}"))
 }
 
+/// Registers the simulated nodes, if there are any; no flag selects it. It is ready when it has
+/// tried to register each of them.
+pub static NODES: ControllerDescriptor<Settings> = node_registration::DESCRIPTOR;
+
 /// Runs with any controller and with simulated nodes; no flag selects it.
 pub static ALWAYS: &[ControllerDescriptor<Settings>] = &[
-    ControllerDescriptor::of::<node_registration::NodeRegistration>(),
     csi::DESCRIPTOR,
     ControllerDescriptor::of::<load_balancer::ServiceAddresses>(),
     ControllerDescriptor::of::<load_balancer::IngressAddresses>(),

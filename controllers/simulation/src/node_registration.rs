@@ -12,7 +12,7 @@
 //! capacities that a client changed are kept. A node that is annotated as silent is not updated;
 //! afterwards conditions that became unknown are reported again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +20,13 @@ use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
-    Action, Controller, Error, Initialize, ReconcileContext, RecordedApi, Sources, ignore_conflict,
-    ignore_not_found,
+    Action, Controller, ControllerDescriptor, Error, ReconcileContext, RecordedApi, Sources, ignore_conflict,
+    ignore_not_found, run,
 };
 use coracle_kinds::nodes::is_given_up;
 use coracle_kinds::taints::{NOT_READY, taints};
+use futures::FutureExt;
+use futures::future::join;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
@@ -37,6 +39,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::node::SimulatedNode;
 use crate::settings::{Context, Settings};
@@ -63,21 +66,41 @@ pub struct NodeRegistration {
     nodes: Arc<Cache<Node>>,
     /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
+    /// The nodes that nothing was tried for yet.
+    untried: watch::Sender<HashSet<SimulatedNode>>,
 }
 
-impl Initialize<Settings> for NodeRegistration {
-    fn is_possible(settings: &Settings) -> bool {
-        settings.nodes > Some(0)
-    }
+/// Registers the nodes of the settings.
+pub const DESCRIPTOR: ControllerDescriptor<Settings> = ControllerDescriptor {
+    name: NodeRegistration::NAME,
+    start: |context, readiness| {
+        let context = context.of_controller();
+        let registration = NodeRegistration::new(&context);
+        let mut untried = registration.untried.subscribe();
+        let synced = readiness.clone();
+        let registered = async move {
+            // The sender ends with the controller, and then nothing is registered any more.
+            let _ = untried.wait_for(HashSet::is_empty).await;
+            readiness.ready(NodeRegistration::NAME);
+        };
+        join(run(context, registration, move || synced.synced(NodeRegistration::NAME)), registered)
+            .map(drop)
+            .boxed()
+    },
+    is_possible: |settings| settings.nodes > Some(0),
+};
 
+impl NodeRegistration {
     fn new(context: &Context) -> NodeRegistration {
+        let count = context.settings.nodes.unwrap_or(0);
         NodeRegistration {
             unrecorded: context.unrecorded.clone(),
             clock: context.clock.clone(),
             recorder: context.recorder(MANAGER),
-            count: context.settings.nodes.unwrap_or(0),
+            count,
             nodes: context.cache(),
             heartbeats: Mutex::default(),
+            untried: watch::Sender::new(SimulatedNode::all(count).collect()),
         }
     }
 }
@@ -103,7 +126,16 @@ impl Controller for NodeRegistration {
 
     async fn reconcile(&self, name: &String, ctx: &ReconcileContext) -> Result<Action, Error> {
         let Some(simulated) = SimulatedNode::named(name, self.count) else { return Ok(Action::AwaitChange) };
-        let known = self.nodes.get(&NamespacedName::new("", name));
+        let outcome = self.keep_alive(simulated, ctx).await;
+        self.untried.send_if_modified(|untried| untried.remove(&simulated) && untried.is_empty());
+        outcome
+    }
+}
+
+impl NodeRegistration {
+    /// Registers a node, or renews its Lease and the heartbeats of its conditions when it is time.
+    async fn keep_alive(&self, simulated: SimulatedNode, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let known = self.nodes.get(&NamespacedName::new("", simulated.name()));
         if known.as_deref().is_some_and(is_silent) {
             return Ok(Action::AwaitChange);
         }
@@ -140,9 +172,7 @@ impl Controller for NodeRegistration {
         self.renew(&node, now).await?;
         Ok(Action::AwaitChange)
     }
-}
 
-impl NodeRegistration {
     async fn register(
         &self,
         simulated: SimulatedNode,

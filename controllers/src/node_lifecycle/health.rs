@@ -8,9 +8,14 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::MONITOR_PERIOD;
+
 /// kube-controller-manager's `--node-monitor-grace-period` and `--node-startup-grace-period`.
 const GRACE_PERIOD: Duration = Duration::from_secs(50);
 const STARTUP_GRACE_PERIOD: Duration = Duration::from_secs(60);
+
+/// Checks that are further apart have others between them that were skipped.
+const SKIPPED: SignedDuration = SignedDuration::from_secs(2 * MONITOR_PERIOD.as_secs() as i64);
 
 /// The conditions that become unknown with a silent kubelet.
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
@@ -23,11 +28,14 @@ pub struct NodeHealth {
     /// The heartbeat of its condition Ready. None: it has no such condition.
     heartbeat: Option<Option<Timestamp>>,
     renewal: Option<Timestamp>,
+    /// The time of this observation.
+    checked: Timestamp,
 }
 
 impl NodeHealth {
     /// Returns the health after another observation. A heartbeat or a renewal that differs from the
-    /// last one shows that the node is alive.
+    /// last one shows that the node is alive: now, or at the time of the heartbeat or the renewal if
+    /// checks that would have seen it were skipped, as an advance of the clock does.
     pub fn observe(
         known: Option<&NodeHealth>,
         node: &Node,
@@ -45,11 +53,22 @@ impl NodeHealth {
         };
         let is_renewed = renewal.is_some() && known.and_then(|known| known.renewal) < renewal;
         let probe = match known {
+            Some(NodeHealth { checked, .. })
+                if (is_alive || is_renewed) && now.duration_since(*checked) > SKIPPED =>
+            {
+                let beat = heartbeat.flatten().filter(|_| is_alive);
+                beat.max(renewal.filter(|_| is_renewed)).map_or(now, |sign| sign.clamp(*checked, now))
+            }
             _ if is_alive || is_renewed => now,
             Some(known) => known.probe,
             None => created,
         };
-        NodeHealth { probe, heartbeat, renewal: renewal.max(known.and_then(|known| known.renewal)) }
+        NodeHealth {
+            probe,
+            heartbeat,
+            renewal: renewal.max(known.and_then(|known| known.renewal)),
+            checked: now,
+        }
     }
 
     /// Returns the time at which the grace period of a silent node ends, or `None` if its condition
@@ -125,17 +144,17 @@ mod tests {
     fn heartbeats_and_renewals_are_signs_of_life() {
         let ready = |beat| node(Some(("True", beat)));
         for (case, before, after, want) in [
-            ("at first", None, (ready(1), None), 500),
+            ("at first", None, (ready(1), None), 405),
             ("at first, no status", None, (node(None), None), 100),
             ("nothing", Some((ready(1), Some(3))), (ready(1), Some(3)), 400),
-            ("a heartbeat", Some((ready(1), Some(3))), (ready(2), Some(3)), 500),
-            ("an older heartbeat", Some((ready(2), None)), (ready(1), None), 500),
-            ("a renewal", Some((ready(1), Some(3))), (ready(1), Some(4)), 500),
+            ("a heartbeat", Some((ready(1), Some(3))), (ready(2), Some(3)), 405),
+            ("an older heartbeat", Some((ready(2), None)), (ready(1), None), 405),
+            ("a renewal", Some((ready(1), Some(3))), (ready(1), Some(4)), 405),
             ("an older renewal", Some((ready(1), Some(4))), (ready(1), Some(3)), 400),
-            ("the first renewal", Some((ready(1), None)), (ready(1), Some(3)), 500),
+            ("the first renewal", Some((ready(1), None)), (ready(1), Some(3)), 405),
             ("the lease is deleted", Some((ready(1), Some(3))), (ready(1), None), 400),
-            ("the first status", Some((node(None), None)), (ready(1), None), 500),
-            ("no status any more", Some((ready(1), None)), (node(None), None), 500),
+            ("the first status", Some((node(None), None)), (ready(1), None), 405),
+            ("no status any more", Some((ready(1), None)), (node(None), None), 405),
         ] {
             let before = before.map(|(node, renewal)| {
                 let mut health = NodeHealth::observe(None, &node, renewal.map(lease).as_ref(), at(400));
@@ -143,8 +162,30 @@ mod tests {
                 health
             });
             let (node, renewal) = after;
-            let health = NodeHealth::observe(before.as_ref(), &node, renewal.map(lease).as_ref(), at(500));
+            let health = NodeHealth::observe(before.as_ref(), &node, renewal.map(lease).as_ref(), at(405));
             assert_eq!(health.probe, at(want), "{case}");
+        }
+    }
+
+    #[test]
+    fn skipped_checks_would_have_seen_signs_of_life() {
+        let node = node(Some(("True", 1)));
+        let before = NodeHealth::observe(None, &node, Some(&lease(3)), at(400));
+        for (beat, renewal, now, want) in [
+            (1, 402, 405, 405),
+            (1, 402, 410, 410),
+            (1, 402, 411, 402),
+            (1, 440, 450, 440),
+            (430, 3, 450, 430),
+            (430, 440, 450, 440),
+            (440, 430, 450, 440),
+            // The clock of the node is slow, or fast.
+            (1, 4, 450, 400),
+            (1, 460, 450, 450),
+        ] {
+            let node = self::node(Some(("True", beat)));
+            let health = NodeHealth::observe(Some(&before), &node, Some(&lease(renewal)), at(now));
+            assert_eq!(health.probe, at(want), "beat {beat}, renewed {renewal}, checked {now}");
         }
     }
 

@@ -121,7 +121,7 @@ fn table(own: &[Row], peer: Option<&[Row]>) {
 }
 
 /// Returns the median time from exec until the server is ready, in milliseconds, and its resident
-/// memory then, in megabytes.
+/// memory at rest, in megabytes.
 async fn starting() -> Result<(f64, f64)> {
     // The first start may build the binary.
     drop(cluster().durable().start().await?);
@@ -131,6 +131,7 @@ async fn starting() -> Result<(f64, f64)> {
         let began = Instant::now();
         let cluster = cluster().durable().start().await?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
+        cluster.settle().await?;
         idle = cluster.resident()?;
     }
     times.sort_by(f64::total_cmp);

@@ -1,11 +1,13 @@
 //! The informer: an index of the stored roles and bindings.
 //!
-//! No write notifies it; each request first brings it up to date. That costs a comparison of
-//! revisions when nothing was written since. Where history no longer reaches back to the last
+//! Nothing is read before rules are needed for the first time: administrators need none. From then
+//! on each request first brings the index up to date, since no write notifies it. That costs a
+//! comparison of revisions when nothing was written since. Where history no longer reaches back to the last
 //! event that was read, deletions may be among the missing events, so everything is read anew and
 //! replaces the index.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_apimachinery::resource_info::ResourceTable;
 use coracle_apiserver::registry::read::split_name;
@@ -20,9 +22,13 @@ pub struct RbacInformer {
     store: Store<ObjectIndex>,
     index: RwLock<RbacIndex>,
     state: Mutex<State>,
+    /// Whether the index has been needed, and was read.
+    is_read: AtomicBool,
 }
 
 struct State {
+    /// Whether the index has been needed.
+    is_needed: bool,
     seen: Revision,
     sources: Vec<Source>,
 }
@@ -51,16 +57,23 @@ impl RbacInformer {
         let sources = table
             .iter()
             .filter_map(|info| Some(source(Kind::of(&info.group_resource)?, &info.storage.bucket)));
-        let state = State { seen: Revision::ZERO, sources: sources.collect() };
-        RbacInformer { store, index: RwLock::default(), state: Mutex::new(state) }
+        let state = State { is_needed: false, seen: Revision::ZERO, sources: sources.collect() };
+        RbacInformer {
+            store,
+            index: RwLock::default(),
+            state: Mutex::new(state),
+            is_read: AtomicBool::new(false),
+        }
     }
 
     /// Returns the current index, for a store that continues with the objects and the history of
     /// this one.
     pub fn snapshot(&self) -> RbacSnapshot {
-        self.refresh();
+        // They are needed, so that they are kept up from here on.
+        drop(self.index());
+        let mut state = self.state.lock();
         // No refresh comes between.
-        let state = self.state.lock();
+        state.take_up(&self.store, &self.index);
         RbacSnapshot { index: self.index.read().clone(), revision: state.seen }
     }
 
@@ -77,31 +90,47 @@ impl RbacInformer {
             source.watcher = informer.store.watch(&source.bucket, revision).ok();
         }
         state.seen = revision;
+        state.is_needed = true;
         informer.index = RwLock::new(index);
+        *informer.is_read.get_mut() = true;
         informer
     }
 
     /// Returns the index of all objects that were written before the last
-    /// [`refresh`](Self::refresh).
+    /// [`refresh`](Self::refresh). At the first call they are read.
     pub fn index(&self) -> RwLockReadGuard<'_, RbacIndex> {
+        if !self.is_read.load(Ordering::Acquire) {
+            let mut state = self.state.lock();
+            // A refresh that came before, and did nothing, saw only what is read now.
+            state.is_needed = true;
+            state.take_up(&self.store, &self.index);
+            self.is_read.store(true, Ordering::Release);
+        }
         self.index.read()
     }
 
-    /// Brings the index up to date.
+    /// Brings the index up to date, if it was needed before.
     pub fn refresh(&self) {
-        let newest = self.store.revision();
         let mut state = self.state.lock();
-        if state.seen >= newest && newest > Revision::ZERO {
-            return;
+        if state.is_needed {
+            state.take_up(&self.store, &self.index);
         }
-        if state.sources.iter_mut().any(|source| source.pull(&self.index).is_err()) {
-            state.read_all(&self.store, &self.index);
-        }
-        state.seen = newest;
     }
 }
 
 impl State {
+    /// Takes up what was written so far.
+    fn take_up(&mut self, store: &Store<ObjectIndex>, index: &RwLock<RbacIndex>) {
+        let newest = store.revision();
+        if self.seen >= newest && newest > Revision::ZERO {
+            return;
+        }
+        if self.sources.iter_mut().any(|source| source.pull(index).is_err()) {
+            self.read_all(store, index);
+        }
+        self.seen = newest;
+    }
+
     /// Replaces the whole index, by one snapshot of all resources.
     fn read_all(&mut self, store: &Store<ObjectIndex>, index: &RwLock<RbacIndex>) {
         let snapshot = store.snapshot();
@@ -166,7 +195,7 @@ fn remove(kind: Kind, object: &Stored, index: &RwLock<RbacIndex>) {
 #[cfg(test)]
 mod tests {
     use coracle_apiserver::access::UserInfo;
-    use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, Target};
+    use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, RuleResolver, Target};
     use coracle_storage::History;
     use serde_json::{Value, json};
 
@@ -198,6 +227,25 @@ mod tests {
     fn binding(name: &str, padding: usize) -> Value {
         json!({"subjects": [{"kind": "User", "name": name}, {"kind": "User", "name": "x".repeat(padding)}],
                "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "r"}})
+    }
+
+    /// Verifies that a refresh before the first decision does nothing, and that the decision does
+    /// not need it.
+    #[test]
+    fn roles_are_read_when_they_are_needed() {
+        let world = World::default();
+        let target = ResourceTarget { resource: "pods", namespace: "ns", ..ResourceTarget::default() };
+        let request = RequestAttributes { verb: "get", target: Target::Resource(target) };
+        let may = |name: &str| world.rbac().authorize(&UserInfo::new(name, &[]), &request, false).allowed;
+        write(&world, "roles", "r", Some(role()));
+        write(&world, "rolebindings", "a", Some(binding("alice", 0)));
+        world.refreshed();
+        write(&world, "rolebindings", "b", Some(binding("bob", 0)));
+        assert!(may("alice") && may("bob"), "all is read");
+        write(&world, "rolebindings", "c", Some(binding("carol", 0)));
+        assert!(!may("carol"), "a decision is of the state at the last refresh");
+        world.refreshed();
+        assert!(may("carol"));
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl World {
         &self.rbac
     }
 
+    /// Returns the authorizer as it is.
+    pub fn rbac(&self) -> &RbacAuthorizer {
+        &self.rbac
+    }
+
     /// Decides about a request, as at its start.
     pub fn authorize(
         &self,

@@ -2,6 +2,8 @@
 //!
 //! Missing objects are created at every start; existing ones are reconciled by [`StartStrategy`].
 
+use std::sync::Arc;
+
 use coracle_apimachinery::Result;
 use coracle_apimachinery::bootstrap::{Parameters, objects};
 use coracle_apimachinery::validation::ip::Cidr;
@@ -44,8 +46,8 @@ pub fn initial_objects(
 ///
 /// # Errors
 /// The errors of the store.
-pub async fn bootstrap(registry: &Registry, objects: &[Value]) -> Result<()> {
-    registry.bootstrap(objects, &StartStrategy).await
+pub async fn bootstrap(registry: &Arc<Registry>, objects: Vec<Value>) -> Result<()> {
+    registry.bootstrap(objects.into(), &StartStrategy).await
 }
 
 /// Builds the classes of the simulated CSI driver: the default one, and one that waits for a pod.

@@ -3,6 +3,8 @@
 //! Default roles and bindings are restored by [`rbac`]. The specs of the default flow control
 //! objects are restored as long as their annotation requests it. Everything else is left unchanged.
 
+use std::borrow::Cow;
+
 use coracle_apiserver::registry::{BootstrapStrategy, ReconcileAction};
 use serde_json::Value;
 
@@ -22,19 +24,19 @@ impl BootstrapStrategy for StartStrategy {
         }
     }
 
-    fn managed(&self, object: &Value) -> Value {
+    fn managed<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
         let (parent, members): (&str, &[&str]) = match object["kind"].as_str().unwrap_or("") {
             "Namespace" => ("/spec", &["finalizers"]),
             "Service" => ("/spec", &["clusterIPs", "ipFamilies"]),
             "ServiceCIDR" => ("/metadata", &["finalizers"]),
             "ClusterRole" if object["aggregationRule"].is_object() => ("", &["rules"]),
-            _ => ("", &[]),
+            _ => return Cow::Borrowed(object),
         };
         let mut managed = object.clone();
         if let Some(parent) = managed.pointer_mut(parent).and_then(Value::as_object_mut) {
             parent.retain(|member, _| !members.contains(&member.as_str()));
         }
-        managed
+        Cow::Owned(managed)
     }
 
     fn reconcile(&self, wanted: &Value, stored: &Value) -> ReconcileAction {

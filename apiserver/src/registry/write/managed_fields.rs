@@ -44,15 +44,19 @@ impl Registry {
             subresource: "",
             now: &rfc3339(self.now()),
         };
-        track(info, writer, new);
+        let entries = tracked(info, writer, new);
+        new.set_meta("managedFields", entries);
     }
 }
 
-/// Makes the writer the manager of the fields of a new object of a built-in kind, in the internal
-/// version.
-pub(in crate::registry) fn track(info: &ResourceInfo, writer: manage::FieldManager<'_>, new: &mut Value) {
-    let entries = updated(&Versions::of(info), writer, None, new).unwrap_or_default();
-    new.set_meta("managedFields", entries);
+/// Returns the managed fields of a new object of a built-in kind, in the internal version, of which
+/// the writer manages all fields.
+pub(in crate::registry) fn tracked(
+    info: &ResourceInfo,
+    writer: manage::FieldManager<'_>,
+    new: &Value,
+) -> Value {
+    updated(&Versions::of(info), writer, None, new).unwrap_or_default()
 }
 
 /// Returns the managed fields after a write, in which the writer owns the changed fields. Both

@@ -25,7 +25,7 @@ use coracle_cel::{Limits, Meter};
 use serde_json::Value;
 
 pub(super) use admit::Projection;
-pub(super) use managed_fields::track;
+pub(super) use managed_fields::tracked;
 pub(super) use metadata::{dedup_owners, fit_name};
 pub use metadata::{fit_namespace, same_uid};
 pub(super) use stored::store_failed;

@@ -108,16 +108,16 @@ async fn selected_controllers_are_expected_at_once_and_ready_once_their_caches_a
     let (lists, readiness) = (Lists::default(), Readiness::default());
     let (context, _clock) = lists.context(Settings { has_key: true });
     let running = run_selected(context, &CONTROLLERS, readiness.clone());
-    assert_eq!(readiness.missing(), ["configmap-controller", "secret-controller"]);
+    assert_eq!(readiness.missing_for(Duration::ZERO), ["configmap-controller", "secret-controller"]);
     settle().await;
     assert_eq!(lists.requested("configmaps"), 0, "they start when the future is polled");
     let running = tokio::spawn(running);
     settle().await;
     assert_eq!((lists.requested("configmaps"), lists.requested("secrets")), (1, 1));
-    assert_eq!(readiness.missing(), ["configmap-controller", "secret-controller"]);
+    assert_eq!(readiness.missing_for(Duration::ZERO), ["configmap-controller", "secret-controller"]);
     lists.release("secrets");
     settle().await;
-    assert_eq!(readiness.missing(), ["configmap-controller"]);
+    assert_eq!(readiness.missing_for(Duration::ZERO), ["configmap-controller"]);
     lists.release("configmaps");
     readiness.complete().await;
     assert!(!running.is_finished());
@@ -137,7 +137,7 @@ async fn a_controller_that_cannot_do_its_work_is_not_started() {
     let running = tokio::spawn(run_selected(context, &CONTROLLERS, readiness.clone()));
     lists.release("configmaps");
     settle().await;
-    assert!(readiness.missing().is_empty());
+    assert!(readiness.missing_for(Duration::ZERO).is_empty());
     assert_eq!(lists.requested("secrets"), 0);
     running.abort();
 }
@@ -175,7 +175,7 @@ async fn a_controller_that_panics_is_restarted_and_the_others_continue() {
     let running = tokio::spawn(run_selected(context, selected, readiness.clone()));
     lists.release("configmaps");
     settle().await;
-    assert_eq!(readiness.missing(), ["fragile-controller"]);
+    assert_eq!(readiness.missing_for(Duration::ZERO), ["fragile-controller"]);
     clock.advance(Duration::from_secs(1));
     readiness.complete().await;
     assert_eq!((STARTS.load(Ordering::Relaxed), lists.requested("configmaps")), (2, 1));

@@ -11,6 +11,7 @@ use coracle_controller_runtime::supervise::Readiness;
 use coracle_controller_runtime::{Context, ObservePasses, run_selected};
 use coracle_controllers::Settings;
 use coracle_seed::Identities;
+use coracle_simulation::NODES;
 use coracle_storage::StoreError;
 use futures::future::{BoxFuture, FutureExt, join};
 use kube::Client;
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::phase::{Phase, Started};
+use super::within_limit;
 use crate::controllers;
 
 /// The controllers and the simulation of a control plane, with what they run with.
@@ -57,7 +59,7 @@ impl Controllers {
             true => {
                 let mut tasks = JoinSet::new();
                 tasks.spawn(self.run());
-                started.push(Alone(tasks));
+                started.push(tasks);
             }
             false => {
                 let (stop, stopped) = oneshot::channel();
@@ -76,6 +78,7 @@ impl Controllers {
             seed: self.identities.seed(),
             volumes: self.settings.volumes.clone(),
         };
+        let is_fork = self.origin.is_some();
         let context = Context::new(self.client, self.clock, self.metrics, self.settings)
             .observed_by(self.passes)
             .with_identity(self.identities.of_process("controllers"))
@@ -91,8 +94,19 @@ impl Controllers {
         if !controllers.is_empty() || !simulated.is_empty() || self.nodes > 0 {
             simulated.extend(coracle_simulation::ALWAYS);
         }
-        let simulation = run_selected(context.with_settings(simulation), simulated, self.readiness.clone());
-        join(run_selected(context, controllers, self.readiness), simulation).map(drop).boxed()
+        let simulation = context.with_settings(simulation);
+        let readiness = self.readiness;
+        let nodes = run_selected(simulation.clone(), [&NODES], readiness.clone());
+        let simulation = run_selected(simulation, simulated, readiness.clone());
+        let controllers = run_selected(context, controllers, readiness.clone());
+        let others = async move {
+            // Whoever starts a control plane waits for its nodes. A fork has them already.
+            if !is_fork {
+                within_limit(readiness.of(NODES.name)).await;
+            }
+            join(controllers, simulation).await
+        };
+        join(nodes, others).map(drop).boxed()
     }
 
     /// Runs them whenever this process holds the lease of kube-controller-manager, until `stop` is
@@ -118,23 +132,6 @@ impl Controllers {
                 Err(error) => tracing::warn!(%error, "another server may run the controllers"),
             }
         }
-    }
-}
-
-/// Controllers of a store that no other process has.
-struct Alone(JoinSet<()>);
-
-impl Phase for Alone {
-    fn abort(&mut self) {
-        self.0.abort_all();
-    }
-
-    fn stop(mut self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
-        async move {
-            self.0.shutdown().await;
-            Ok(())
-        }
-        .boxed()
     }
 }
 

@@ -3,7 +3,10 @@
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::telemetry::health::{Endpoint, Health, Hook};
 use coracle_controller_runtime::supervise::Readiness;
+use coracle_simulation::NODES;
 use coracle_storage::Store;
+
+use super::CONTROLLERS_START;
 
 /// The checks of the server's health, and what decides them besides the store and the controllers.
 pub struct ServerHealth {
@@ -28,9 +31,17 @@ pub fn health(store: &Store<ObjectIndex>, controllers: &Readiness) -> ServerHeal
     });
     health.check("etcd", &[Endpoint::Readyz], move || ready.readiness().map_err(|e| e.to_string()));
     let controllers = controllers.clone();
-    health.check("informer-sync", &[Endpoint::Readyz], move || match controllers.missing() {
-        missing if missing.is_empty() => Ok(()),
-        missing => Err(format!("not synced yet: {}", missing.join(", "))),
+    health.check("informer-sync", &[Endpoint::Readyz], move || {
+        // The API is served before its controllers have read all of it. One that cannot is
+        // reported.
+        let missing = controllers.missing_for(CONTROLLERS_START);
+        if !missing.is_empty() {
+            return Err(format!("not synced yet: {}", missing.join(", ")));
+        }
+        match controllers.is_ready(NODES.name) {
+            true => Ok(()),
+            false => Err(format!("not ready yet: {}", NODES.name)),
+        }
     });
     let start_hooks = HOOKS.iter().map(|name| health.hook(name)).collect();
     let shutdown = health.shutdown();

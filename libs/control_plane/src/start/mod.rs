@@ -49,6 +49,7 @@ use coracle_seed::Identities;
 use coracle_storage::{Revision, Store};
 use coracle_testing_api::{Sessions, Testing};
 use http::HeaderValue;
+use tokio::task::JoinSet;
 
 use access::Access;
 use clock_file::ClockFile;
@@ -86,6 +87,13 @@ fn user_agent() -> HeaderValue {
 
 /// The timeout of the initial sync of the controllers' caches.
 const CONTROLLERS_START: Duration = Duration::from_secs(10);
+
+/// Waits for the start of controllers, not beyond the timeout: `/readyz` reports what is missing
+/// then.
+#[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
+async fn within_limit(started: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(CONTROLLERS_START, started).await;
+}
 
 /// A control plane that serves.
 pub struct Running {
@@ -268,16 +276,15 @@ async fn start_phases(
     if options.open.is_none() {
         controllers.start(started);
     }
-    let is_complete = async move {
-        // If this takes too long, `/readyz` continues to report what is missing.
-        #[expect(clippy::disallowed_methods, reason = "the caller waits for a bounded time")]
-        let _ = tokio::time::timeout(CONTROLLERS_START, readiness.complete()).await;
-        drop(starting);
-    };
-    match origin {
-        None => is_complete.await,
-        // A test that only reads does not wait for the controllers; whoever settles does.
-        Some(_) => drop(tokio::spawn(is_complete)),
+    if origin.is_none() {
+        within_limit(readiness.of(coracle_simulation::NODES.name)).await;
     }
+    // A test that only reads does not wait for the controllers; whoever settles does.
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move {
+        within_limit(readiness.complete()).await;
+        drop(starting);
+    });
+    started.push(waiting);
     Ok((served, origin_of_forks, began_at))
 }

@@ -1,8 +1,9 @@
 //! Phases: the started parts of a control plane, and the one way in which they end.
 
 use coracle_storage::StoreError;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 
 /// A part of a control plane that was started and can stop itself.
 pub trait Phase: Send + Sync + 'static {
@@ -17,6 +18,21 @@ pub trait Phase: Send + Sync + 'static {
     /// # Errors
     /// The store could not be closed.
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>>;
+}
+
+/// Tasks that are aborted.
+impl Phase for JoinSet<()> {
+    fn abort(&mut self) {
+        self.abort_all();
+    }
+
+    fn stop(mut self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        async move {
+            self.shutdown().await;
+            Ok(())
+        }
+        .boxed()
+    }
 }
 
 /// The phases that were started, in order. Dropping them stops them in the background, as long as

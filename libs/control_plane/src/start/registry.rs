@@ -92,7 +92,7 @@ pub async fn store_initial_objects(
     match initial_objects {
         Some(objects) => {
             let objects = objects.await?;
-            start::bootstrap(registry, &objects).await.map_err(rejected)?;
+            start::bootstrap(registry, objects).await.map_err(rejected)?;
         }
         None => start::move_service(registry, listener.port()).await.map_err(rejected)?,
     }

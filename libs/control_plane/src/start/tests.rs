@@ -221,6 +221,24 @@ async fn a_shutdown_leaves_nothing_running() {
 }
 
 #[tokio::test]
+async fn nodes_are_registered_when_it_serves() {
+    let place = Place::new();
+    let options = Options { nodes: 20, ..place.options() };
+    let control_plane = ControlPlane::start(options, KINDS).await.unwrap();
+    let list = async |path| {
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        control_plane.client().request::<serde_json::Value>(request).await.unwrap()["items"].take()
+    };
+    let nodes = list("/api/v1/nodes").await;
+    let is_schedulable = |node: &serde_json::Value| node["spec"]["taints"].is_null();
+    assert_eq!(nodes.as_array().unwrap().iter().filter(|node| is_schedulable(node)).count(), 20);
+    let leases = list("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases").await;
+    assert_eq!(leases.as_array().unwrap().len(), 20);
+    control_plane.shutdown().await.unwrap();
+    assert_no_task_is_left("shutdown").await;
+}
+
+#[tokio::test]
 async fn a_dropped_control_plane_leaves_nothing_running() {
     let place = Place::new();
     drop(ControlPlane::start(place.options(), KINDS).await.unwrap());
