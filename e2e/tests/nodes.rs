@@ -1,17 +1,20 @@
 //! Pods on simulated nodes, from the view of their users.
 
-use std::time::Duration;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use coracle_e2e::{Cluster, cluster};
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, DeleteParams, LogParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -176,5 +179,38 @@ async fn pods_wait_for_nodes_and_claims_for_pods() -> Result<()> {
     until(claims, "data", selected).await?;
     let consumer = scenario.pods.get("consumer").await?;
     assert_eq!(consumer.spec.and_then(|spec| spec.node_name), None);
+    Ok(())
+}
+
+/// Verifies that a webhook that does not answer delays a start, and the other controllers, for a
+/// bounded time.
+#[tokio::test]
+async fn nodes_that_cannot_be_registered_do_not_keep_a_server_from_its_work() -> Result<()> {
+    let data = TempDir::new()?;
+    let first = cluster().data_dir(data.path()).flag("--nodes", "0").start().await?;
+    // Connections are accepted by the kernel, and nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let webhook = serde_json::from_value(json!({
+        "metadata": {"name": "silent"},
+        "webhooks": [{
+            "name": "silent.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "timeoutSeconds": 30,
+            "clientConfig": {"url": format!("https://{}/", silent.local_addr()?)},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"]}],
+        }],
+    }))?;
+    let webhooks = Api::<ValidatingWebhookConfiguration>::all(first.client().await?);
+    webhooks.create(&PostParams::default(), &webhook).await?;
+    ensure!(first.stop().await?.success());
+
+    let began = Instant::now();
+    let second = cluster().data_dir(data.path()).flag("--nodes", "1").start().await?;
+    ensure!(began.elapsed() < Duration::from_secs(25), "the webhook has 30 s: {:?}", began.elapsed());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "new"}}))?;
+    let client = second.client().await?;
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    until(Api::<ServiceAccount>::namespaced(client, "new"), "default", |_| true).await?;
     Ok(())
 }

@@ -52,7 +52,7 @@ pub fn user_agent(controller: &str) -> Option<String> {
 }
 
 /// Registers the simulated nodes, if there are any; no flag selects it. It is ready when it has
-/// tried to register each of them.
+/// tried to register each that is not there.
 pub static NODES: ControllerDescriptor<Settings> = node_registration::DESCRIPTOR;
 
 /// Runs with any controller and with simulated nodes; no flag selects it.

@@ -66,7 +66,7 @@ pub struct NodeRegistration {
     nodes: Arc<Cache<Node>>,
     /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
-    /// The nodes that nothing was tried for yet.
+    /// The nodes that are not there, as far as it is known, and that nothing was tried for yet.
     untried: watch::Sender<HashSet<SimulatedNode>>,
 }
 
@@ -77,15 +77,20 @@ pub const DESCRIPTOR: ControllerDescriptor<Settings> = ControllerDescriptor {
         let context = context.of_controller();
         let registration = NodeRegistration::new(&context);
         let mut untried = registration.untried.subscribe();
-        let synced = readiness.clone();
+        let (nodes, unregistered, synced) =
+            (registration.nodes.clone(), registration.untried.clone(), readiness.clone());
+        let on_synced = move || {
+            synced.synced(NodeRegistration::NAME);
+            let is_missing =
+                |node: &SimulatedNode| nodes.get(&NamespacedName::new("", node.name())).is_none();
+            unregistered.send_modify(|untried| untried.retain(is_missing));
+        };
         let registered = async move {
             // The sender ends with the controller, and then nothing is registered any more.
             let _ = untried.wait_for(HashSet::is_empty).await;
             readiness.ready(NodeRegistration::NAME);
         };
-        join(run(context, registration, move || synced.synced(NodeRegistration::NAME)), registered)
-            .map(drop)
-            .boxed()
+        join(run(context, registration, on_synced), registered).map(drop).boxed()
     },
     is_possible: |settings| settings.nodes > Some(0),
 };
