@@ -278,6 +278,8 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
             let new = config_map(&format!("n{n}"), 300_000);
             ensure!(call(&mut server, "POST", CONFIG_MAPS, Some(new)).await?.status == 201);
         }
+        // What the controllers write at a start may take and free space, too.
+        cluster.settle().await?;
         disk.fill(free)?;
         let refused = call(&mut server, "POST", CONFIG_MAPS, Some(config_map("refused", 300_000))).await?;
         let (code, message, _) = status(&refused)?;
