@@ -207,10 +207,11 @@ async fn nodes_that_cannot_be_registered_do_not_keep_a_server_from_its_work() ->
 
     let began = Instant::now();
     let second = cluster().data_dir(data.path()).flag("--nodes", "1").start().await?;
-    ensure!(began.elapsed() < Duration::from_secs(25), "the webhook has 30 s: {:?}", began.elapsed());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "new"}}))?;
     let client = second.client().await?;
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     until(Api::<ServiceAccount>::namespaced(client, "new"), "default", |_| true).await?;
+    // The server and its controllers have begun before the webhook's time is over.
+    ensure!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     Ok(())
 }

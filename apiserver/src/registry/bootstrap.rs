@@ -69,16 +69,15 @@ impl Registry {
         let now: Arc<str> = rfc3339(self.now()).into();
         for _ in 0..ATTEMPTS {
             let (registry, all, time) = (self.clone(), objects.clone(), now.clone());
-            let (first, _) = objects.split_at(objects.len() / 2);
-            let from = first.len();
+            let half = objects.len() / 2;
             // Another processor makes half of them, and the store writes one while the next is made.
             let making = spawn_blocking(move || {
                 let make = |object| registry.reconciled(object, strategy, &time);
-                all[from..].iter().map(make).collect::<Vec<_>>()
+                all[half..].iter().map(make).collect::<Vec<_>>()
             });
             let now = &*now;
             let make = |object| move || self.reconciled(object, strategy, now);
-            let is_overtaken = self.commit_each(first.iter().map(make)).await;
+            let is_overtaken = self.commit_each(objects[..half].iter().map(make)).await;
             // Where the first half fails, nothing is made afterwards.
             let made = making.await.map_err(|error| Error::Internal(error.to_string()))?;
             let is_overtaken = is_overtaken?;

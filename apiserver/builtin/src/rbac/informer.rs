@@ -2,9 +2,9 @@
 //!
 //! Nothing is read before rules are needed for the first time: administrators need none. From then
 //! on each request first brings the index up to date, since no write notifies it. That costs a
-//! comparison of revisions when nothing was written since. Where history no longer reaches back to the last
-//! event that was read, deletions may be among the missing events, so everything is read anew and
-//! replaces the index.
+//! comparison of revisions when nothing was written since. Where history no longer reaches back to
+//! the last event that was read, deletions may be among the missing events, so everything is read
+//! anew and replaces the index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
