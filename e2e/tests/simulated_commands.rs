@@ -94,6 +94,46 @@ async fn containers_do_what_their_commands_say() -> Result<()> {
 }
 
 #[tokio::test]
+async fn probes_and_messages_follow_the_files_of_a_container() -> Result<()> {
+    let mut scenario = Scenario::start(cluster().flag("--clock", "manual")).await?;
+    let mut spec = shell("touch /tmp/healthy; sleep 30; rm -f /tmp/healthy; sleep 600");
+    spec["containers"][0]["livenessProbe"] = json!({
+        "exec": {"command": ["cat", "/tmp/healthy"]}, "initialDelaySeconds": 5, "periodSeconds": 5,
+    });
+    spec["restartPolicy"] = json!("Always");
+    scenario.create("liveness", spec).await?;
+    let variables = json!([
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
+    ]);
+    let mut spec = shell("echo $IP on $HOST; sleep 20; echo done > /dev/termination-log");
+    spec["containers"][0]["env"] = variables;
+    scenario.create("message", spec).await?;
+    let mut spec = shell("echo no such table; exit 2");
+    spec["containers"][0]["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    scenario.create("log", spec).await?;
+    scenario.cluster.settle().await?;
+    scenario.cluster.advance("39s").await?;
+    let pod = scenario.client.get(&format!("{PODS}/liveness")).await?;
+    assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0, "{pod}");
+    scenario.cluster.advance("2s").await?;
+    let pod = scenario.client.get(&format!("{PODS}/liveness")).await?;
+    assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 1, "{pod}");
+    assert_eq!(pod["status"]["containerStatuses"][0]["ready"], true, "{pod}");
+
+    let message =
+        |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].clone();
+    let pod = scenario.client.get(&format!("{PODS}/message")).await?;
+    assert_eq!(message(&pod), "done\n", "{pod}");
+    let address = |field: &str| pod["status"][field].as_str().unwrap_or_default().to_owned();
+    let printed = format!("{} on {}\n", address("podIP"), address("hostIP"));
+    assert_eq!(scenario.log("message", LogParams::default()).await?, printed);
+    let pod = scenario.client.get(&format!("{PODS}/log")).await?;
+    assert_eq!(message(&pod), "no such table\n", "{pod}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_init_container_that_fails_is_started_again_before_the_others() -> Result<()> {
     let mut scenario = Scenario::start(cluster()).await?;
     let mut spec = json!({"restartPolicy": "Always", "containers": [{"name": "c", "image": "app"}]});

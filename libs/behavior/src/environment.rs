@@ -123,6 +123,13 @@ impl Environment {
     /// Expands `$(NAME)` as the kubelet does: a variable that is not set stays as it is written,
     /// and `$$` is a dollar sign. None: a variable is unknown, or the text is too long.
     pub fn expand(&self, text: &str) -> Option<String> {
+        self.expand_with(text, |_| {})
+    }
+
+    /// Expands a text like [`Environment::expand`].
+    ///
+    /// - `on_missing`: called with each variable that is not set or empty
+    pub fn expand_with(&self, text: &str, mut on_missing: impl FnMut(&str)) -> Option<String> {
         let (mut expanded, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once('$') {
             expanded.push_str(before);
@@ -134,8 +141,16 @@ impl Environment {
                 }
                 (None, Some((name, after))) => {
                     match self.get(name) {
-                        Variable::Set(value) => expanded.push_str(&value),
-                        Variable::Unset => expanded.extend(["$(", name, ")"]),
+                        Variable::Set(value) => {
+                            if value.is_empty() {
+                                on_missing(name);
+                            }
+                            expanded.push_str(&value);
+                        }
+                        Variable::Unset => {
+                            on_missing(name);
+                            expanded.extend(["$(", name, ")"]);
+                        }
                         Variable::Unknown => return None,
                     }
                     after
@@ -166,10 +181,11 @@ fn is_of_service(name: &str) -> bool {
     ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
 }
 
-/// Returns the field of a pod that a fieldRef names; None for one that is not known before the pod
-/// runs, or may change.
+/// Returns the field of a pod that a fieldRef names; None for one that is not known yet, or may
+/// change.
 fn field(pod: &Pod, path: &str) -> Option<String> {
-    let (metadata, spec) = (&pod.metadata, pod.spec.as_ref());
+    let (metadata, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
+    let joined = |addresses: Vec<&str>| (!addresses.is_empty()).then(|| addresses.join(","));
     let entry = |of: &Option<BTreeMap<String, String>>, key: &str| {
         let key = key.strip_suffix("']")?;
         let is_fixed = [COMPLETION_INDEX, POD_INDEX].contains(&key);
@@ -187,6 +203,10 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
         "metadata.uid" => metadata.uid.clone(),
         "spec.nodeName" => spec?.node_name.clone(),
         "spec.serviceAccountName" => spec?.service_account_name.clone(),
+        "status.hostIP" => status?.host_ip.clone(),
+        "status.podIP" => status?.pod_ip.clone(),
+        "status.hostIPs" => joined(status?.host_ips.iter().flatten().map(|one| one.ip.as_str()).collect()),
+        "status.podIPs" => joined(status?.pod_ips.iter().flatten().map(|one| one.ip.as_str()).collect()),
         _ => None,
     }
 }
@@ -242,6 +262,25 @@ mod tests {
         assert_eq!(of_programs.get("HOSTNAME"), Variable::Set("p".to_owned()));
         assert_eq!(environment.expand("$(OTHER) $(A"), Some("$(OTHER) $(A".to_owned()));
         assert_eq!(environment.expand("$(SECRET)"), None);
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_status() {
+        let mut pod = pod();
+        pod.status = serde_json::from_value(json!({
+            "hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}],
+            "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}],
+        }))
+        .unwrap();
+        for (path, want) in [
+            ("status.hostIP", "10.0.0.1"),
+            ("status.hostIPs", "10.0.0.1"),
+            ("status.podIP", "10.1.0.1"),
+            ("status.podIPs", "10.1.0.1,fd00::1"),
+        ] {
+            assert_eq!(field(&pod, path).as_deref(), Some(want), "{path}");
+            assert_eq!(field(&Pod::default(), path), None);
+        }
     }
 
     #[test]

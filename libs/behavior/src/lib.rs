@@ -32,5 +32,5 @@ pub use exits::Exits;
 pub use images::Images;
 pub use pod::{EXEC, EXITS, Ending, Execution, FORWARD, MISSING_IMAGES, Output, PodBehavior};
 pub use ports::ForwardedPorts;
-pub use probes::FailingProbe;
+pub use probes::{FailingProbe, Readiness, Started};
 pub use profile::Profile;

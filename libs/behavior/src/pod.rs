@@ -9,7 +9,7 @@ use coracle_kinds::pods::{Role, restarts_after};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::command::{self, End, Line, Run, Unclear, Unsimulated};
+use crate::command::{self, End, Files, Line, Run, Unclear, Unsimulated};
 use crate::environment::Environment;
 use crate::exec::Answers;
 use crate::exits::Exits;
@@ -17,6 +17,7 @@ use crate::images::Images;
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use crate::ports::ForwardedPorts;
+use crate::probes::Started;
 use crate::profile::Profile;
 
 /// The time after which a container ends of which nothing is known but that it is not started again
@@ -190,7 +191,7 @@ impl PodBehavior {
             return None;
         }
         let environment = Environment::of(pod, container).of_programs(pod);
-        let run = command::follow(command, &environment, Unclear::RunsOn, started);
+        let run = command::follow(command, &environment, Files::unknown(), Unclear::RunsOn, started);
         let output = run.output.into_iter();
         let output =
             output.map(|Line { at, text, is_error }| Output { at, data: text.into_bytes(), is_error });
@@ -262,8 +263,32 @@ impl PodBehavior {
         output
     }
 
+    /// Returns the termination message of a container, as the kubelet reads it from its file, or
+    /// from its log if it failed and its policy is `FallbackToLogsOnError`.
+    ///
+    /// - `ending`: its end
+    pub fn termination_message(&self, started: &Started, ending: Ending) -> Option<String> {
+        let Started { pod, role, container, at } = *started;
+        let written = self.run(pod, role, container, at).files.message(ending.after);
+        let message = last_bytes(written, MAX_MESSAGE);
+        let uses_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        let mut message = if message.is_empty() && uses_log && ending.code != 0 {
+            let mut lines = self.log(pod, role, container, at);
+            lines.retain(|line| line.at <= ending.after);
+            let text = lines.iter().rev().take(MAX_MESSAGE_LINES).rev().map(|line| line.text.as_str());
+            last_bytes(text.collect(), MAX_LOGGED_MESSAGE)
+        } else {
+            message
+        };
+        let count = coracle_kinds::pods::containers(pod).count().max(1);
+        let end =
+            (0..=message.len().min(MAX_MESSAGES / count)).rev().find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or(0));
+        (!message.is_empty()).then_some(message)
+    }
+
     /// Simulates a container that is not stopped.
-    fn run(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Run {
+    pub(crate) fn run(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Run {
         let unclear = match (role, self.profile) {
             // They are waited for, and there is nothing to wait for.
             (Role::Init, _) => Unclear::Takes(Duration::ZERO),
@@ -281,15 +306,30 @@ impl PodBehavior {
                 Unclear::RunsOn => None,
             };
             let unsimulated = Unsimulated { at: Duration::ZERO, command: String::new() };
-            return Run { end, output: Vec::new(), unsimulated: Some(unsimulated) };
+            return Run { end, unsimulated: Some(unsimulated), ..Run::default() };
         }
         if matches!(role, Role::Main | Role::Ephemeral) && self.is_shell(container) {
             return Run::default();
         }
         let environment = Environment::of(pod, container);
         let arguments = arguments(container, &environment);
-        command::follow(&arguments.unwrap_or_default(), &environment.of_programs(pod), unclear, started)
+        let (arguments, environment) = (arguments.unwrap_or_default(), environment.of_programs(pod));
+        command::follow(&arguments, &environment, Files::of(container), unclear, started)
     }
+}
+
+/// The kubelet's limits of termination messages, in bytes: of a file, of a log, and of all
+/// containers of a pod; and the lines of a log.
+const MAX_MESSAGE: usize = 4 << 10;
+const MAX_LOGGED_MESSAGE: usize = 2 << 10;
+const MAX_MESSAGES: usize = 12 << 10;
+const MAX_MESSAGE_LINES: usize = 80;
+
+/// Returns the end of a text, of no more than so many bytes.
+fn last_bytes(mut text: String, max: usize) -> String {
+    let start = text.len().saturating_sub(max);
+    let start = (start..=text.len()).find(|start| text.is_char_boundary(*start));
+    text.split_off(start.unwrap_or(0))
 }
 
 /// Returns the program of a container and its arguments, if the pod names them; None if a variable

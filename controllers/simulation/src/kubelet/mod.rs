@@ -25,6 +25,7 @@ mod pod;
 mod references;
 pub mod runtime_state;
 mod status;
+mod sub_paths;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -328,6 +329,11 @@ impl Kubelet {
         }
         let mut obstacles = self.missing_references(pod, record, recorder, ctx).await?;
         obstacles.volumes |= !matches!(mounted, Mounted::Yes);
+        if record.state.as_ref().is_none_or(PodRuntimeState::has_waiting) {
+            for (container, problem) in sub_paths::problems(pod) {
+                obstacles.configuration.entry(container).or_insert(problem);
+            }
+        }
         obstacles.missing_images = node.map(missing_images).unwrap_or_default();
         Ok(obstacles)
     }

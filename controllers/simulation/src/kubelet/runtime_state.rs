@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_behavior::{Ending, FailingProbe, Images, PodBehavior};
+use coracle_behavior::{Ending, FailingProbe, Images, PodBehavior, Readiness, Started};
 use coracle_controller_runtime::events::EventType;
 use coracle_kinds::pods::{Role, containers, restarts_after};
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
@@ -59,7 +59,9 @@ pub struct Container {
     pub last: Option<Exit>,
     pub restarts: u32,
     pub is_ready: bool,
-    /// Whether its readiness probe fails. Only the first failure causes an event.
+    /// Whether it runs, and its startup probe has not succeeded yet.
+    pub is_starting: bool,
+    /// Whether a probe keeps it from being ready. Only the first failure causes an event.
     fails_readiness: bool,
     /// The reason that it is not started, beside its turn.
     pub hold: Option<Hold>,
@@ -105,6 +107,15 @@ pub struct Exit {
     pub code: i32,
     /// None: it never ran.
     pub ran: Option<(Timestamp, Timestamp)>,
+    /// The termination message.
+    pub message: Option<String>,
+}
+
+impl Exit {
+    /// Returns the end of a container that never ran.
+    fn without_run(code: i32) -> Exit {
+        Exit { code, ran: None, message: None }
+    }
 }
 
 /// The stop of a pod.
@@ -225,10 +236,9 @@ impl PodRuntimeState {
         self.containers.extend(added.map(|(role, spec)| Container::new(role, &spec)));
         self.begin_to_stop(pod, now, &mut progress);
         match self.stop {
-            Some(stop) => self.stop(stop, pod, behavior, now, &mut progress),
+            Some(stop) => self.stop(stop, &During { pod, behavior, obstacles, now }, &mut progress),
             None if !obstacles.volumes || self.has_started() => {
-                let during = During { pod, behavior, obstacles, now };
-                self.run(&during, &mut progress);
+                self.run(&During { pod, behavior, obstacles, now }, &mut progress);
             }
             None => {}
         }
@@ -259,40 +269,34 @@ impl PodRuntimeState {
     }
 
     /// Stops the containers, sidecars and ephemeral ones after the others; then the pod has ended.
-    fn stop(
-        &mut self,
-        stop: Stop,
-        pod: &Pod,
-        behavior: &PodBehavior,
-        now: Timestamp,
-        progress: &mut Progress,
-    ) {
+    fn stop(&mut self, stop: Stop, during: &During<'_>, progress: &mut Progress) {
+        let During { pod, behavior, now, .. } = *during;
         let grace = grace_period(pod);
         let due = after(stop.since, grace.min(behavior.terminate_after));
         let code = if behavior.terminate_after <= grace { 0 } else { KILLED };
         let is_first = |c: &Container| matches!(c.role, Role::Init | Role::Main) && c.is_running();
-        for container in self.containers.iter_mut().filter(|container| is_first(container)) {
+        let containers = self.containers.iter_mut().zip(containers(pod));
+        for (container, (_, spec)) in containers.filter(|(container, _)| is_first(container)) {
             match due <= now {
-                true => container.exit(code, now),
+                true => container.exit(code, &spec, during),
                 false => progress.wake_at(due),
             }
         }
         if !self.containers.iter().any(is_first) {
-            self.finish(now);
+            self.finish(during);
         }
     }
 
     /// Marks the pod as ended. If it was stopped, containers that never ran are lost; else they
     /// wait forever behind an init container that failed.
-    fn finish(&mut self, now: Timestamp) {
-        for container in &mut self.containers {
+    fn finish(&mut self, during: &During<'_>) {
+        for (container, (_, spec)) in self.containers.iter_mut().zip(containers(during.pod)) {
             match &container.state {
-                State::Running { .. } => container.exit(0, now),
+                State::Running { .. } => container.exit(0, &spec, during),
                 State::Waiting if self.stop.is_none() => {}
-                State::Waiting => container.state = State::Exited(Exit { code: KILLED, ran: None }),
+                State::Waiting => container.state = State::Exited(Exit::without_run(KILLED)),
                 State::BackOff { .. } => {
-                    container.state =
-                        State::Exited(container.last.take().unwrap_or(Exit { code: 0, ran: None }));
+                    container.state = State::Exited(container.last.take().unwrap_or(Exit::without_run(0)));
                 }
                 State::Exited(_) => {}
             }
@@ -308,7 +312,6 @@ impl PodRuntimeState {
     /// the success of the previous one, with sidecars at their position, and the others together
     /// after them.
     fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
-        let now = during.now;
         let all = || containers(during.pod);
         for (container, (_, spec)) in
             self.containers.iter_mut().zip(all()).filter(|(_, (role, _))| *role == Role::Ephemeral)
@@ -324,7 +327,7 @@ impl PodRuntimeState {
                 (Role::Sidecar, State::Waiting) => return,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
-                    self.finish(now);
+                    self.finish(during);
                     return;
                 }
                 (Role::Init, _) => return,
@@ -336,7 +339,7 @@ impl PodRuntimeState {
                 let message = format!("Stopping container {}", sidecar.name);
                 progress.record(sidecar, EventType::Normal, "Killing", message);
             }
-            self.finish(now);
+            self.finish(during);
         }
     }
 }
@@ -354,6 +357,7 @@ impl Container {
             last: None,
             restarts: 0,
             is_ready: false,
+            is_starting: false,
             fails_readiness: false,
             hold: None,
             back_off: None,
@@ -368,7 +372,9 @@ impl Container {
         let exit = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
             let terminated = state.as_ref()?.terminated.as_ref()?;
             let ran = terminated.started_at.as_ref().zip(terminated.finished_at.as_ref());
-            Some(Exit { code: terminated.exit_code, ran: ran.map(|(from, to)| (from.0, to.0)) })
+            let ran = ran.map(|(from, to)| (from.0, to.0));
+            let message = terminated.message.clone().filter(|_| ran.is_some());
+            Some(Exit { code: terminated.exit_code, ran, message })
         };
         self.last = exit(&status.last_state);
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
@@ -409,6 +415,7 @@ impl Container {
     /// Moves a container on until nothing more is due.
     fn run(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
         let During { pod, behavior, now, .. } = *during;
+        let role = self.role;
         loop {
             match self.state.clone() {
                 State::Waiting => {
@@ -418,9 +425,10 @@ impl Container {
                     self.start(spec, now, progress);
                 }
                 State::Running { since } => {
-                    let own = behavior.ending(pod, self.role, spec).map(|ending| (ending, None));
+                    let started = Started { pod, role, container: spec, at: since };
+                    let own = behavior.ending(pod, role, spec).map(|ending| (ending, None));
                     let killed = behavior
-                        .failing_liveness_or_startup(spec, now)
+                        .failing_liveness_or_startup(&started, now)
                         .map(|probe| (Ending { after: probe.after, code: KILLED }, Some(probe)));
                     let first = own.into_iter().chain(killed).min_by_key(|(ending, _)| ending.after);
                     if let Some((ending, probe)) = first {
@@ -429,19 +437,21 @@ impl Container {
                             if let Some(probe) = probe {
                                 self.report_killing(&probe, progress);
                             }
-                            self.exit(ending.code, now);
+                            self.exit(ending.code, spec, during);
                             continue;
                         }
                         progress.wake_at(at);
                     }
-                    let (ready_after, is_ever_ready) = match self.role {
+                    let (ready_after, is_ever_ready) = match role {
                         Role::Init | Role::Ephemeral => (Duration::ZERO, false),
                         Role::Sidecar => (Duration::ZERO, true),
                         Role::Main => (behavior.ready_after, !behavior.never_ready),
                     };
-                    let failing = behavior.failing_readiness(spec, now);
+                    let Readiness { is_starting, failing, until } = behavior.readiness(&started, now);
+                    self.is_starting = is_starting;
                     self.report_unready(failing.as_ref(), progress);
-                    let is_ever_ready = is_ever_ready && failing.is_none();
+                    until.into_iter().for_each(|until| progress.wake_at(after(since, until)));
+                    let is_ever_ready = is_ever_ready && !is_starting && failing.is_none();
                     let ready_at = after(since, ready_after);
                     self.is_ready = is_ever_ready && ready_at <= now;
                     if !self.is_ready && is_ever_ready {
@@ -549,10 +559,16 @@ impl Container {
         self.hold = None;
     }
 
-    fn exit(&mut self, code: i32, now: Timestamp) {
+    fn exit(&mut self, code: i32, spec: &Spec, during: &During<'_>) {
+        let During { pod, behavior, now, .. } = *during;
         if let State::Running { since } = self.state {
-            self.state = State::Exited(Exit { code, ran: Some((since, now)) });
+            let ran = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            let ending = Ending { after: ran, code };
+            let started = Started { pod, role: self.role, container: spec, at: since };
+            let message = behavior.termination_message(&started, ending);
+            self.state = State::Exited(Exit { code, ran: Some((since, now)), message });
             self.is_ready = false;
+            self.is_starting = false;
         }
     }
 }

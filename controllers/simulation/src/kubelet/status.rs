@@ -53,22 +53,28 @@ fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timesta
         (!list.is_empty()).then_some(list)
     };
     let stopped = state.stop.filter(|stop| stop.is_overdue && state.end.is_some());
-    PodStatus {
+    let mut status = PodStatus {
         conditions: Some(conditions(pod, state, now)),
         container_statuses: list(|role| role == Role::Main),
         ephemeral_container_statuses: list(|role| role == Role::Ephemeral),
-        host_ip: Some(addresses.host.to_string()),
-        host_ips: Some(vec![HostIP { ip: addresses.host.to_string() }]),
         init_container_statuses: list(|role| matches!(role, Role::Init | Role::Sidecar)),
         message: stopped.map(|_| DEADLINE_EXCEEDED.1.to_owned()),
         observed_generation: pod.metadata.generation,
         phase: Some(phase(state).to_owned()),
-        pod_ip: addresses.pod.map(|ip| ip.to_string()),
-        pod_ips: addresses.pod.map(|ip| vec![PodIP { ip: ip.to_string() }]),
         reason: stopped.map(|_| DEADLINE_EXCEEDED.0.to_owned()),
         start_time: Some(Time(state.accepted)),
         ..PodStatus::default()
-    }
+    };
+    set_addresses(&mut status, addresses);
+    status
+}
+
+/// Sets the addresses in a status.
+pub fn set_addresses(status: &mut PodStatus, addresses: Addresses) {
+    status.host_ip = Some(addresses.host.to_string());
+    status.host_ips = Some(vec![HostIP { ip: addresses.host.to_string() }]);
+    status.pod_ip = addresses.pod.map(|ip| ip.to_string());
+    status.pod_ips = addresses.pod.map(|ip| vec![PodIP { ip: ip.to_string() }]);
 }
 
 pub fn phase(state: &PodRuntimeState) -> &'static str {
@@ -205,7 +211,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerS
         ready: container.is_ready,
         resources,
         restart_count: i32::try_from(container.restarts).unwrap_or(i32::MAX),
-        started: Some(container.is_running()),
+        started: Some(container.is_running() && !container.is_starting),
         state: Some(ContainerState { running, terminated, waiting }),
         volume_mounts: mounts(spec),
         ..ContainerStatus::default()
@@ -244,7 +250,7 @@ fn ended(exit: &Exit, container_id: String) -> ContainerStateTerminated {
         container_id: exit.ran.map(|_| container_id),
         exit_code: exit.code,
         finished_at: exit.ran.map(|(_, to)| Time(to)),
-        message: exit.ran.is_none().then(|| unknown.to_owned()),
+        message: exit.message.clone().or_else(|| exit.ran.is_none().then(|| unknown.to_owned())),
         reason: Some(reason.to_owned()),
         started_at: exit.ran.map(|(from, _)| Time(from)),
         ..ContainerStateTerminated::default()

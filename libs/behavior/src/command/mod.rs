@@ -1,10 +1,11 @@
 //! Commands that say plainly what they do: when they end, with which code, and what they write
 //! meanwhile.
 //!
-//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, and `sh -c` of
-//! sequences and loops of these. Nothing is executed. Of any other command nothing is known but the
-//! time that [`Unclear`] allows for it.
+//! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, `touch`, `rm`,
+//! `cat`, `test`, and `sh -c` of sequences and loops of these. Nothing is executed. Of any other
+//! command nothing is known but the time that [`Unclear`] allows for it.
 
+mod files;
 mod interactive;
 mod programs;
 mod shell;
@@ -19,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::environment::Environment;
 use shell::{Shell, Stop, Text};
 
+pub use files::{File, Files, Reads};
 pub use interactive::{is_interactive_shell, starts_shell};
 
 /// The longest script that is read, in bytes.
@@ -50,12 +52,14 @@ pub enum Unclear {
 }
 
 /// The course of a command that was started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The lines, in the order of their times.
     pub output: Vec<Line>,
     /// The end; None if it never ends.
     pub end: Option<End>,
+    /// The files, with what it writes.
+    pub files: Files,
     /// The first command in it of which nothing is known.
     pub unsimulated: Option<Unsimulated>,
 }
@@ -103,32 +107,41 @@ pub struct End {
 /// Follows a command from its start to its end.
 ///
 /// - `arguments`: the program and its arguments; none if the image decides
+/// - `files`: those that it finds
 /// - `started`: the time that `date` prints the first
-pub fn follow(arguments: &[String], environment: &Environment, unclear: Unclear, started: Timestamp) -> Run {
-    follow_within(MAX_BYTES, arguments, environment, unclear, started)
+pub fn follow(
+    arguments: &[String],
+    environment: &Environment,
+    files: Files,
+    unclear: Unclear,
+    started: Timestamp,
+) -> Run {
+    follow_within(MAX_BYTES, arguments, environment, files, unclear, started)
 }
 
 /// Follows a command that is executed again and again, such as that of a probe. None if it is long,
-/// or its effect is not clear from its words alone.
+/// or its effect is not clear from its words and the files alone.
 ///
+/// - `files`: those that it finds; what it writes is lost
 /// - `started`: the time that `date` prints the first
-pub fn follow_briefly(arguments: &[String], started: Timestamp) -> Option<Run> {
+pub fn follow_briefly(arguments: &[String], files: Files, started: Timestamp) -> Option<Run> {
     let length = arguments.iter().fold(0, |sum: usize, word| sum.saturating_add(word.len() + 1));
     if arguments.is_empty() || length > MAX_BRIEF_LENGTH {
         return None;
     }
-    let run = follow_within(MAX_BRIEF_BYTES, arguments, &Environment::unknown(), Unclear::RunsOn, started);
-    Some(run).filter(|run| run.unsimulated.is_none())
+    let environment = Environment::unknown();
+    Some(follow_within(MAX_BRIEF_BYTES, arguments, &environment, files, Unclear::RunsOn, started))
 }
 
 fn follow_within(
     budget: usize,
     arguments: &[String],
     environment: &Environment,
+    files: Files,
     unclear: Unclear,
     started: Timestamp,
 ) -> Run {
-    let mut shell = Shell::new(environment.clone(), unclear, started, budget);
+    let mut shell = Shell::new(environment.clone(), files, unclear, started, budget);
     let stop = match arguments {
         [] => shell.unclear(),
         arguments => shell.execute(arguments, 0),
@@ -142,13 +155,13 @@ fn follow_within(
         Err(Stop::Endless | Stop::Exhausted) => None,
     };
     shell.name_unclear(Duration::ZERO, &arguments.join(" "));
-    let (now, output, unsimulated) = shell.finish();
+    let (now, output, files, unsimulated) = shell.finish();
     let mut output = lines(output);
     // A container ends with its first process, and whatever it started.
     if code.is_some() {
         output.retain(|line| line.at <= now);
     }
-    Run { output, end: code.map(|code| End { after: now, code }), unsimulated }
+    Run { output, end: code.map(|code| End { after: now, code }), files, unsimulated }
 }
 
 /// Splits texts into lines. A line has the time of its end.

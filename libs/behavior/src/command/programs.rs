@@ -168,6 +168,27 @@ pub fn trace(arguments: &[String]) -> Option<String> {
     are_plain.then(|| format!("+ {}\n", arguments.join(" ")))
 }
 
+/// Returns the result of `test` for texts and numbers; None for other expressions, and for wrong
+/// ones.
+pub fn test(words: &[&str]) -> Option<bool> {
+    let number = |text: &str| text.parse::<i64>().ok();
+    Some(match *words {
+        [] => false,
+        ["-n", text] => !text.is_empty(),
+        ["-z", text] => text.is_empty(),
+        [text] => !text.is_empty(),
+        [left, "=" | "==", right] => left == right,
+        [left, "!=", right] => left != right,
+        [left, "-eq", right] => number(left)? == number(right)?,
+        [left, "-ne", right] => number(left)? != number(right)?,
+        [left, "-lt", right] => number(left)? < number(right)?,
+        [left, "-le", right] => number(left)? <= number(right)?,
+        [left, "-gt", right] => number(left)? > number(right)?,
+        [left, "-ge", right] => number(left)? >= number(right)?,
+        _ => return None,
+    })
+}
+
 /// Returns `true` if `tail` follows its files, and so never ends.
 pub fn is_following(arguments: &[String]) -> bool {
     arguments.iter().any(|argument| match argument.strip_prefix("--") {

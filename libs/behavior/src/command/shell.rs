@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
+use super::files::{File, Files};
 use super::programs::{self, Sleep};
-use super::syntax::{Loop, Piece, SimpleCommand, Step, Then, Word, is_name, parse};
+use super::syntax::{Loop, Piece, SimpleCommand, Sink, Step, Then, Word, is_name, parse};
 use super::{MAX_DEPTH, MAX_ITERATIONS, MAX_SCRIPT_LENGTH, Unclear, Unsimulated};
 use crate::environment::{Environment, MAX_EXPANSION_LENGTH, Variable};
 
@@ -44,6 +45,9 @@ pub struct Text {
 
 pub struct Shell {
     environment: Environment,
+    files: Files,
+    /// Whether others change files meanwhile.
+    is_in_background: bool,
     /// The variables that are not passed on to programs.
     locals: BTreeSet<String>,
     /// `$0`, `$1`, ...
@@ -79,8 +83,11 @@ fn is_special(name: &str) -> bool {
 
 /// Returns `true` if a program changes no state of the shell.
 fn is_known_program(name: &str) -> bool {
-    matches!(name, "echo" | "printf" | "sleep" | "date" | "true" | "false" | ":" | "tail" | "busybox")
-        || name.contains('/')
+    const PROGRAMS: [&str; 14] = [
+        "echo", "printf", "sleep", "date", "true", "false", ":", "tail", "busybox", "touch", "rm", "cat",
+        "test", "[",
+    ];
+    PROGRAMS.contains(&name) || name.contains('/')
 }
 
 impl ShellOptions {
@@ -108,9 +115,17 @@ impl ShellOptions {
 
 impl Shell {
     /// Creates a shell that makes and copies no more than so many bytes.
-    pub fn new(environment: Environment, unclear: Unclear, started: Timestamp, budget: usize) -> Shell {
+    pub fn new(
+        environment: Environment,
+        files: Files,
+        unclear: Unclear,
+        started: Timestamp,
+        budget: usize,
+    ) -> Shell {
         Shell {
             environment,
+            files,
+            is_in_background: false,
             locals: BTreeSet::new(),
             positional: Vec::new(),
             unclear,
@@ -125,10 +140,10 @@ impl Shell {
         }
     }
 
-    /// Returns the time of the end, the output with its times, and the first command that was not
-    /// clear.
-    pub fn finish(self) -> (Duration, Vec<Text>, Option<Unsimulated>) {
-        (self.now, self.output, self.unsimulated)
+    /// Returns the time of the end, the output with its times, the files, and the first command
+    /// that was not clear.
+    pub fn finish(self) -> (Duration, Vec<Text>, Files, Option<Unsimulated>) {
+        (self.now, self.output, self.files, self.unsimulated)
     }
 
     /// Records a command that is not clear, if it is the first one.
@@ -141,6 +156,7 @@ impl Shell {
     /// Handles a command of which nothing is known.
     pub fn unclear(&mut self) -> Outcome {
         self.is_clear = false;
+        self.files.forget(self.now);
         match self.unclear {
             Unclear::Takes(time) => {
                 self.now = self.now.saturating_add(time);
@@ -217,8 +233,127 @@ impl Shell {
                 let date = now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y\n").to_string();
                 self.write(Some(date))
             }
+            "cat" => self.cat(arguments),
+            "touch" => self.touch(arguments),
+            "rm" => self.remove(arguments),
+            "test" => self.test(arguments),
+            "[" => match arguments.split_last() {
+                Some((last, arguments)) if last == "]" => self.test(arguments),
+                _ => self.unclear(),
+            },
             _ => self.unclear(),
         }
+    }
+
+    /// Returns the state of a file.
+    fn file(&mut self, path: &str) -> Result<File, Stop> {
+        if self.is_in_background {
+            return Ok(File::Unknown);
+        }
+        let file = self.files.get(path, self.now);
+        if let File::Content(text) = &file {
+            self.spend(text.len())?;
+        }
+        Ok(file)
+    }
+
+    /// Executes `cat` with files: it writes those that exist, and fails if one does not.
+    fn cat(&mut self, paths: &[String]) -> Outcome {
+        if paths.is_empty() || paths.iter().any(|path| path.starts_with('-')) {
+            return self.unclear();
+        }
+        let mut code = 0;
+        for path in paths {
+            match self.file(path)? {
+                File::Content(text) if text.is_empty() => {}
+                File::Content(text) => drop(self.write(Some(text))?),
+                File::Absent => {
+                    self.complain(format!("cat: can't open '{path}': No such file or directory\n"))?;
+                    code = 1;
+                }
+                File::Unknown => return self.unclear(),
+            }
+        }
+        Ok(code)
+    }
+
+    /// Executes `touch` with files.
+    fn touch(&mut self, paths: &[String]) -> Outcome {
+        if !self.may_change(paths) {
+            return self.unclear();
+        }
+        for path in paths {
+            // One of which nothing is known exists afterwards, with a content that is not known.
+            if self.files.get(path, self.now) == File::Absent {
+                self.files.set(path, Some(String::new()), self.now);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Executes `rm` with files.
+    fn remove(&mut self, arguments: &[String]) -> Outcome {
+        let is_option = |argument: &&String| {
+            argument.strip_prefix('-').is_some_and(|letters| {
+                !letters.is_empty() && letters.chars().all(|letter| matches!(letter, 'f' | 'r' | 'R'))
+            })
+        };
+        let options = arguments.iter().take_while(is_option).count();
+        let (options, paths) = arguments.split_at(options);
+        let is_forced = options.iter().any(|option| option.contains('f'));
+        if !self.may_change(paths) {
+            return self.unclear();
+        }
+        let mut code = 0;
+        for path in paths {
+            match self.file(path)? {
+                File::Unknown if !is_forced => return self.unclear(),
+                File::Absent if !is_forced => {
+                    self.complain(format!("rm: can't remove '{path}': No such file or directory\n"))?;
+                    code = 1;
+                }
+                _ => self.files.set(path, None, self.now),
+            }
+        }
+        Ok(code)
+    }
+
+    /// Returns `true` if these are files, and may be written and removed.
+    fn may_change(&self, paths: &[String]) -> bool {
+        let is_file = |path: &String| !path.starts_with('-') && self.files.is_writable(path);
+        self.files.are_known() && !paths.is_empty() && paths.iter().all(is_file)
+    }
+
+    fn test(&mut self, arguments: &[String]) -> Outcome {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (is_negated, words) = match words.as_slice() {
+            ["!", words @ ..] if !words.is_empty() => (true, words),
+            words => (false, words),
+        };
+        let is_true = match *words {
+            ["-e" | "-f" | "-r", path] => match self.file(path)? {
+                File::Content(_) => Some(true),
+                File::Absent => Some(false),
+                File::Unknown => None,
+            },
+            ["-s", path] => match self.file(path)? {
+                File::Content(text) => Some(!text.is_empty()),
+                File::Absent => Some(false),
+                File::Unknown => None,
+            },
+            _ => programs::test(words),
+        };
+        match is_true {
+            Some(is_true) => Ok(u8::from(is_true == is_negated)),
+            None => self.unclear(),
+        }
+    }
+
+    /// Writes an error.
+    fn complain(&mut self, text: String) -> Result<(), Stop> {
+        self.spend(text.len())?;
+        self.output.push(Text { at: self.now, text, is_error: true });
+        Ok(())
     }
 
     /// Returns `true` if no variable is set that changes the format of dates.
@@ -329,7 +464,9 @@ impl Shell {
     fn in_background(&mut self, step: &Step, code: u8, depth: usize) -> Outcome {
         let (now, environment, locals) = (self.now, self.environment()?, self.locals.clone());
         let (options, background) = (self.options, std::mem::take(&mut self.background));
+        let is_in_background = std::mem::replace(&mut self.is_in_background, true);
         let outcome = self.step(step, code, depth);
+        self.is_in_background = is_in_background;
         (self.environment, self.locals) = (environment, locals);
         (self.options, self.background) = (options, background);
         self.background.push(match outcome {
@@ -358,11 +495,17 @@ impl Shell {
             };
             match outcome {
                 Ok(of_body) => (code, last) = (of_body, of_body),
-                Err(Stop::Exhausted) => return Err(Stop::Endless),
+                Err(Stop::Exhausted) => return Err(self.endless()),
                 stop => return stop,
             }
         }
-        Err(Stop::Endless)
+        Err(self.endless())
+    }
+
+    /// Ends a loop that goes on and is followed no longer: it may change files again.
+    fn endless(&mut self) -> Stop {
+        self.files.end(self.now);
+        Stop::Endless
     }
 
     fn command(&mut self, command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
@@ -426,25 +569,60 @@ impl Shell {
     }
 
     fn run(&mut self, arguments: &[String], command: &SimpleCommand, code: u8, depth: usize) -> Outcome {
-        let SimpleCommand { is_redirected, to_errors, .. } = *command;
         if self.options.xtrace && !arguments.is_empty() {
             match programs::trace(arguments) {
                 Some(trace) => self.write(Some(trace))?,
                 None => return self.unclear_rest(),
             };
         }
+        if !self.open(&command.output) || command.errors != command.output && !self.open(&command.errors) {
+            return self.unclear_rest();
+        }
         let outputs = self.output.len();
-        let outcome = match self.builtin(arguments, is_redirected, code, depth) {
+        let outcome = match self.builtin(arguments, command.is_redirected(), code, depth) {
             Some(outcome) => outcome,
             None => self.execute(arguments, depth),
         };
-        if is_redirected {
-            self.output.truncate(outputs);
-        }
-        if to_errors {
-            self.output.iter_mut().skip(outputs).for_each(|text| text.is_error = true);
+        if command.output != Sink::Own || command.errors != Sink::Own {
+            for text in self.output.split_off(outputs) {
+                let sink = if text.is_error { &command.errors } else { &command.output };
+                self.pass(text, sink)?;
+            }
         }
         outcome
+    }
+
+    /// Opens the file that a stream leads to. Whether that succeeds.
+    fn open(&mut self, sink: &Sink) -> bool {
+        let Sink::File { path, is_appended } = sink else { return true };
+        if !self.files.is_writable(path) {
+            return false;
+        }
+        if !is_appended {
+            self.files.set(path, Some(String::new()), self.now);
+        }
+        true
+    }
+
+    /// Passes a text on to where a stream leads.
+    fn pass(&mut self, text: Text, sink: &Sink) -> Result<(), Stop> {
+        match sink {
+            Sink::Own => self.output.push(text),
+            Sink::Output => self.output.push(Text { is_error: false, ..text }),
+            Sink::Errors => self.output.push(Text { is_error: true, ..text }),
+            Sink::Nothing => {}
+            Sink::File { path, .. } => {
+                let Text { at, text, .. } = text;
+                let content = match self.files.get(path, at) {
+                    File::Content(content) => content + &text,
+                    File::Absent => text,
+                    File::Unknown => return Ok(()),
+                };
+                self.spend(content.len())?;
+                self.files.set(path, Some(content), at);
+            }
+        }
+        Ok(())
     }
 
     /// Executes commands that change the shell itself; None for others.

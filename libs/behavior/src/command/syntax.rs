@@ -21,10 +21,32 @@ pub struct SimpleCommand<'a> {
     pub source: &'a str,
     pub assignments: Vec<(String, Word)>,
     pub words: Vec<Word>,
-    /// Whether its output is written to another file than the log.
-    pub is_redirected: bool,
-    /// Whether its output is written to standard error.
-    pub to_errors: bool,
+    pub output: Sink,
+    pub errors: Sink,
+}
+
+/// A destination of what a command writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sink {
+    /// The stream that it is written to.
+    #[default]
+    Own,
+    /// The standard output of the script.
+    Output,
+    /// Its standard error.
+    Errors,
+    /// `/dev/null`.
+    Nothing,
+    /// A file, which is emptied first unless it is appended to.
+    File { path: String, is_appended: bool },
+}
+
+impl SimpleCommand<'_> {
+    /// Returns `true` if a stream leads elsewhere than to the log.
+    pub fn is_redirected(&self) -> bool {
+        let is_elsewhere = |sink: &Sink| matches!(sink, Sink::Nothing | Sink::File { .. });
+        is_elsewhere(&self.output) || is_elsewhere(&self.errors)
+    }
 }
 
 /// `while` or `until`, with one command as the condition.
@@ -76,10 +98,18 @@ enum Token {
     Then(Then),
     /// `>` and its like, with the number before it: the next word is a file or a number.
     Redirect {
-        is_output: bool,
+        stream: Stream,
         is_duplicate: bool,
+        is_appended: bool,
     },
     Unclear,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Input,
+    Output,
+    Errors,
 }
 
 /// A command, and the token that ends it.
@@ -212,6 +242,34 @@ impl<'a> Cursor<'a> {
     }
 }
 
+impl SimpleCommand<'_> {
+    /// Redirects a stream to a file, or to where another stream leads. Whether that is plain.
+    fn redirect(&mut self, stream: Stream, is_duplicate: bool, is_appended: bool, target: &str) -> bool {
+        let is_file = |sink: &Sink| matches!(sink, Sink::File { .. });
+        let or = |sink: &Sink, own: Sink| if *sink == Sink::Own { own } else { sink.clone() };
+        let sink = match (is_duplicate, target) {
+            (true, "1") => or(&self.output, Sink::Output),
+            (true, "2") => or(&self.errors, Sink::Errors),
+            (true, _) => return false,
+            (false, "/dev/null") => Sink::Nothing,
+            (false, file) if ERRORS.contains(&file) => Sink::Errors,
+            (false, file) if OUTPUTS.contains(&file) => Sink::Output,
+            (false, file) => Sink::File { path: file.to_owned(), is_appended },
+        };
+        match stream {
+            // Nothing is read from a file that may not exist.
+            Stream::Input => return !is_file(&sink),
+            // Two files, of which the first may be left empty.
+            _ if !is_duplicate && is_file(&sink) && (is_file(&self.output) || is_file(&self.errors)) => {
+                return false;
+            }
+            Stream::Output => self.output = sink,
+            Stream::Errors => self.errors = sink,
+        }
+        true
+    }
+}
+
 struct Parser<'a> {
     rest: Cursor<'a>,
 }
@@ -231,7 +289,7 @@ impl<'a> Parser<'a> {
         let mut command = SimpleCommand::default();
         loop {
             let has_words = !command.words.is_empty() || !command.assignments.is_empty();
-            let is_empty = !has_words && !command.is_redirected;
+            let is_empty = !has_words && !command.is_redirected();
             match self.token() {
                 None if is_empty => return Parsed::End,
                 None => return Parsed::Command(command, Then::Always),
@@ -254,18 +312,11 @@ impl<'a> Parser<'a> {
                     }
                 }
                 Some(Token::Word(word)) => command.words.push(word),
-                Some(Token::Redirect { is_output, is_duplicate }) => {
+                Some(Token::Redirect { stream, is_duplicate, is_appended }) => {
                     let Some(Token::Word(target)) = self.token() else { return Parsed::Unclear };
-                    match (is_duplicate, file(&target)) {
-                        (true, Some("1")) => {}
-                        (true, Some("2")) => command.to_errors |= is_output,
-                        (false, Some(file)) if is_device(file) => {
-                            command.is_redirected |= is_output && !is_log(file);
-                            command.to_errors |= is_output && ERRORS.contains(&file)
-                        }
-                        // A file that may not exist, or not be written.
-                        (false, Some(file)) if is_output && is_writable(file) => command.is_redirected = true,
-                        _ => return Parsed::Unclear,
+                    let Some(target) = file(&target) else { return Parsed::Unclear };
+                    if !command.redirect(stream, is_duplicate, is_appended, target) {
+                        return Parsed::Unclear;
                     }
                 }
                 Some(Token::Unclear) => return Parsed::Unclear,
@@ -342,9 +393,8 @@ impl<'a> Parser<'a> {
                     Some('<' | '>') => {
                         self.rest.next();
                         match (first, self.redirect()) {
-                            // The programs that are known here write no errors.
-                            ('2', Token::Redirect { is_duplicate, .. }) => {
-                                Token::Redirect { is_output: false, is_duplicate }
+                            ('2', Token::Redirect { stream: Stream::Output, is_duplicate, is_appended }) => {
+                                Token::Redirect { stream: Stream::Errors, is_duplicate, is_appended }
                             }
                             ('0' | '1', redirect) => redirect,
                             _ => Token::Unclear,
@@ -365,13 +415,13 @@ impl<'a> Parser<'a> {
     }
 
     fn redirect(&mut self) -> Token {
-        let is_output = self.rest.next() == Some('>');
-        if !is_output && self.rest.peek() == Some('<') {
+        let stream = if self.rest.next() == Some('>') { Stream::Output } else { Stream::Input };
+        if stream == Stream::Input && self.rest.peek() == Some('<') {
             return Token::Unclear;
         }
-        let _ = self.rest.next_if(|c| is_output && matches!(c, '>' | '|'));
+        let sign = self.rest.next_if(|c| stream == Stream::Output && matches!(c, '>' | '|'));
         let is_duplicate = self.rest.next_if(|c| c == '&').is_some();
-        Token::Redirect { is_output, is_duplicate }
+        Token::Redirect { stream, is_duplicate, is_appended: sign == Some('>') }
     }
 
     fn word(&mut self) -> Token {
@@ -388,6 +438,14 @@ impl<'a> Parser<'a> {
         while let Some(c) = self.rest.peek() {
             match c {
                 ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
+                // The command of this name, rather than a pattern.
+                '[' if word.is_empty()
+                    && text.is_empty()
+                    && self.rest.text()[1..].starts_with([' ', '\t']) =>
+                {
+                    self.rest.next();
+                    text.push(c);
+                }
                 '*' | '?' | '[' | '`' | '~' | '\r' => return Token::Unclear,
                 '{' | '}' if !text.is_empty() || !word.is_empty() => return Token::Unclear,
                 '\'' => {
@@ -496,19 +554,8 @@ fn file(word: &Word) -> Option<&str> {
     }
 }
 
-fn is_device(file: &str) -> bool {
-    file == "/dev/null" || is_log(file)
-}
-
-/// Returns `true` if a file is in the working directory or in `/tmp`, which every image has.
-fn is_writable(file: &str) -> bool {
-    file.strip_prefix("/tmp/").unwrap_or(file).bytes().all(|byte| byte != b'/')
-}
-
 /// The files of the log to which errors go.
 const ERRORS: [&str; 3] = ["/dev/stderr", "/proc/1/fd/2", "/proc/self/fd/2"];
 
-/// Returns `true` if a file is the container's log.
-fn is_log(file: &str) -> bool {
-    ["/dev/stdout", "/proc/1/fd/1", "/proc/self/fd/1"].contains(&file) || ERRORS.contains(&file)
-}
+/// Those to which output goes.
+const OUTPUTS: [&str; 3] = ["/dev/stdout", "/proc/1/fd/1", "/proc/self/fd/1"];

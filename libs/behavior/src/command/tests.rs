@@ -1,3 +1,6 @@
+use serde_json::{Value, json};
+
+use super::files::File;
 use super::*;
 
 const MOMENT: Duration = Duration::from_secs(1);
@@ -13,6 +16,13 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     environment
 }
 
+/// Returns the files of a container with these fields.
+fn files(fields: Value) -> Files {
+    let mut container = json!({"name": "c"});
+    container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    Files::of(&serde_json::from_value(container).unwrap())
+}
+
 fn words(command: &[&str]) -> Vec<String> {
     command.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -20,7 +30,7 @@ fn words(command: &[&str]) -> Vec<String> {
 /// Formats the end in milliseconds with the code, and the output with its times: `0 "hi\n",
 /// 2000:3`, with a `?` if something was unclear.
 fn shown(command: &[&str], variables: &[(&str, &str)], unclear: Unclear) -> String {
-    let run = follow(&words(command), &environment(variables), unclear, start());
+    let run = follow(&words(command), &environment(variables), files(json!({})), unclear, start());
     let lines = run.output.iter().map(|line| format!("{} {:?}, ", line.at.as_millis(), line.text));
     let end = match run.end {
         Some(End { after, code }) => format!("{}:{code}", after.as_millis()),
@@ -127,6 +137,40 @@ fn scripts() {
             "0 \"a\\n\", 0 \"c\\n\", 0 \"d\\n\", 0:0",
         ),
         ("> /tmp/ready; echo a", "0 \"a\\n\", 0:0"),
+        ("echo a > /tmp/f; sleep 1; echo b >> /tmp/f; cat /tmp/f", "1000 \"a\\n\", 1000 \"b\\n\", 1000:0"),
+        ("echo a > f; echo b > ./f; cat f", "0 \"b\\n\", 0:0"),
+        ("cat /tmp/f || exit 3", "0 \"cat: can't open '/tmp/f': No such file or directory\\n\", 0:3"),
+        ("cat /tmp/f 2>/dev/null || exit 3", "0:3"),
+        ("cat /tmp/f > /dev/null 2>&1 || exit 3", "0:3"),
+        ("cat /tmp/f 2>&1 > /dev/null", "0 \"cat: can't open '/tmp/f': No such file or directory\\n\", 0:1"),
+        (
+            "cat /tmp/f 2> /tmp/g; cat /tmp/g",
+            "0 \"cat: can't open '/tmp/f': No such file or directory\\n\", 0:0",
+        ),
+        ("echo a > /tmp/f 2> /tmp/g; echo b", "1000:0?"),
+        (
+            "touch /tmp/f; cat /tmp/f && rm /tmp/f && rm /tmp/f 2>&1",
+            "0 \"rm: can't remove '/tmp/f': No such file or directory\\n\", 0:1",
+        ),
+        ("touch /tmp/f; rm -rf /tmp/f /tmp/g; cat /tmp/f 2>/dev/null", "0:1"),
+        ("touch /nosuch/f; exit 1", "1000:1?"),
+        ("touch -d yesterday /tmp/f; cat /tmp/f", "2000:0?"),
+        ("cat /etc/hostname; exit 1", "1000:1?"),
+        ("cat; exit 1", "1000:1?"),
+        ("rm f; exit 1", "1000:1?"),
+        ("rm -f f && cat f 2>/dev/null", "0:1"),
+        ("touch /tmp/f; ./work; cat /tmp/f", "2000:0?"),
+        ("./work; echo a > /tmp/f; cat /tmp/f", "1000 \"a\\n\", 1000:0?"),
+        ("sleep 2 && touch /tmp/f", "2000:0"),
+        ("touch /tmp/f & cat /tmp/f & wait", "1000:0?"),
+        ("[ -f /tmp/f ] || test ! -e /tmp/f && exit 3", "0:3"),
+        ("touch /tmp/f; [ -f /tmp/f ] && [ ! -s /tmp/f ] && exit 3", "0:3"),
+        ("[ -f /etc/f ]; exit 3", "1000:3?"),
+        ("[ -d /tmp ]; exit 3", "1000:3?"),
+        ("[ 1 -lt 2 ] && [ a != b ] && [ -n a ] && [ -z '' ] && test 3 -ge 3 && exit 3", "0:3"),
+        ("[ 1 -eq x ]; exit 3", "1000:3?"),
+        ("[ a = a; exit 3", "1000:3?"),
+        ("echo [a]; exit 3", "1000:0?"),
         ("exec > /tmp/log; echo a", "1000:0?"),
         ("while true; do exit 3; done", "0:3"),
         ("while true; do break; done; exit 3", "1000:0?"),
@@ -204,7 +248,7 @@ fn the_first_unclear_command_is_named() {
         (&["sh", "-c", &long], Some((0, &*format!("{}...", &long[..60])))),
         (&["sh", "-c", "echo a"], None),
     ] {
-        let run = follow(&words(command), &environment(&[]), Unclear::RunsOn, start());
+        let run = follow(&words(command), &environment(&[]), files(json!({})), Unclear::RunsOn, start());
         let named = run.unsimulated.as_ref();
         let named = named.map(|one| (one.at.as_millis(), one.command.as_str()));
         assert_eq!(named, want, "{command:?}");
@@ -240,6 +284,7 @@ fn work_is_bounded() {
     let looped = follow(
         &words(&["sh", "-c", "while true; do echo a; sleep 1; done"]),
         &environment(&[]),
+        files(json!({})),
         unclear,
         start(),
     );
@@ -254,6 +299,54 @@ fn work_is_bounded() {
     assert_eq!(script(&format!("exit 1 {}", " ".repeat(MAX_SCRIPT_LENGTH))), "1000:0?", "a long script");
     let nested: Vec<&str> = std::iter::repeat_n("busybox", 100_000).chain(["true"]).collect();
     assert_eq!(shown(&nested, &[], unclear), "1000:0?", "commands within commands");
+    let grows = "while true; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx >> /tmp/f; done";
+    assert_eq!(script(grows), "never", "files are paid for by what they contain");
     let many = "a=\"b\";".repeat(MAX_SCRIPT_LENGTH / 6);
     assert_eq!(script(&many), "1000:0?", "commands");
+}
+
+#[test]
+fn files_follow_from_what_is_written() {
+    let state = |fields: Value, script: &str, path: &str, at: u64| {
+        let script = words(&["sh", "-c", script]);
+        let run = follow(&script, &environment(&[]), files(fields), Unclear::RunsOn, start());
+        run.files.get(path, Duration::from_secs(at))
+    };
+    let content = |text: &str| File::Content(text.to_owned());
+    let plain = || json!({});
+    let mounted = |path: &str| json!({"volumeMounts": [{"name": "v", "mountPath": path}]});
+    let script = "touch /tmp/f; sleep 5; echo a > /tmp/f; sleep 5; rm /tmp/f; sleep 5; ./serve";
+    for (at, want) in [(0, content("")), (5, content("a\n")), (10, File::Absent), (15, File::Unknown)] {
+        assert_eq!(state(plain(), script, "/tmp/f", at), want, "{at}");
+    }
+    for (fields, script, path, want) in [
+        (plain(), "true", "/tmp/f", File::Absent),
+        (plain(), "true", "f", File::Unknown),
+        (plain(), "touch f", "./f", File::Unknown),
+        (plain(), "> f", "./f", content("")),
+        (json!({"workingDir": "/tmp/"}), "> f", "/tmp/f", content("")),
+        (mounted("/tmp"), "> /tmp/f", "/tmp/f", File::Unknown),
+        (mounted("/tmp/f"), "> /tmp/f", "/tmp/f", File::Unknown),
+        (mounted("/tmp/g/"), "> /tmp/f", "/tmp/f", content("")),
+        (mounted("/data"), "> f", "f", File::Unknown),
+        (mounted("/var/run/secrets/kubernetes.io/serviceaccount"), "> f", "f", content("")),
+        (json!({"securityContext": {"readOnlyRootFilesystem": true}}), "> /tmp/f", "/tmp/f", File::Unknown),
+        (json!({"lifecycle": {"postStart": {}}}), "> /tmp/f", "/tmp/f", File::Unknown),
+        (plain(), "echo a > /dev/termination-log", "/dev/termination-log", content("a\n")),
+        (json!({"terminationMessagePath": "/m"}), "echo -n a > /m", "/m", content("a")),
+        (plain(), "touch /tmp/../f", "/tmp/../f", File::Unknown),
+        (plain(), "(sleep 1; touch /tmp/f)", "/tmp/f", File::Unknown),
+    ] {
+        assert_eq!(state(fields.clone(), script, path, 0), want, "{fields} {script}");
+    }
+    let in_background = "sh -c 'sleep 3; touch /tmp/f; sleep 9' & sleep 2; touch /tmp/g; sleep 2; cat /tmp/f";
+    assert_eq!(state(plain(), in_background, "/tmp/f", 2), File::Absent);
+    assert_eq!(state(plain(), in_background, "/tmp/f", 3), content(""));
+    let endless = "while true; do touch /tmp/f; sleep 1; rm /tmp/f; sleep 1; done";
+    assert_eq!(state(plain(), endless, "/tmp/f", 4), content(""));
+    assert_eq!(state(plain(), endless, "/tmp/f", 5), File::Absent);
+    assert_eq!(state(plain(), endless, "/tmp/f", 70), File::Unknown, "there is a bound");
+    let same = "while true; do touch /tmp/f; sleep 1; done";
+    assert_eq!(state(plain(), same, "/tmp/f", 900), content(""), "nothing changes");
+    assert_eq!(state(plain(), same, "/tmp/f", 1001), File::Unknown, "it is followed no longer");
 }

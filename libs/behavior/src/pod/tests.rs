@@ -198,3 +198,35 @@ fn logs() {
         assert_eq!(text, want, "{command:?} {annotations:?} {profile:?}");
     }
 }
+
+#[test]
+fn termination_messages_come_from_the_file_or_the_log() {
+    let message = |fields: Value, script: &str, code: i32, after: u64| {
+        let mut container = json!({"name": "c", "command": ["sh", "-c", script]});
+        container.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let pod = pod(&[], json!({"containers": [container, {"name": "d"}, {"name": "e"}, {"name": "f"}]}));
+        let (behavior, _) = PodBehavior::of(&pod, &[], Profile::Realistic);
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        let started = Started { pod: &pod, role: Role::Main, container, at: Timestamp::UNIX_EPOCH };
+        behavior.termination_message(&started, Ending { after: Duration::from_secs(after), code })
+    };
+    let log = || json!({"terminationMessagePolicy": "FallbackToLogsOnError"});
+    let write = "echo DONE > /dev/termination-log; sleep 5; echo AGAIN > /dev/termination-log";
+    for (fields, script, code, after, want) in [
+        (json!({}), write, 0, 5, Some("AGAIN\n")),
+        (json!({}), write, 137, 4, Some("DONE\n")),
+        (log(), write, 0, 5, Some("AGAIN\n")),
+        (json!({"terminationMessagePath": "/dev/other"}), "echo -n DONE > /dev/other", 0, 0, Some("DONE")),
+        (json!({}), "echo -n DONE; false", 1, 0, None),
+        (log(), "echo -n DONE; false", 1, 0, Some("DONE")),
+        (log(), "echo -n DONE", 0, 0, None),
+        (log(), "echo a; sleep 5; echo b; exit 1", 137, 2, Some("a\n")),
+        (json!({}), "./work", 1, 0, None),
+    ] {
+        assert_eq!(message(fields.clone(), script, code, after).as_deref(), want, "{fields} {script}");
+    }
+    let long = |script: &str, text: &str| message(log(), &script.replace("TEXT", text), 1, 0).unwrap();
+    assert_eq!(long("echo -n aTEXT > /dev/termination-log", &"é".repeat(2000)).len(), 3071, "of all four");
+    assert_eq!(long("echo -n aTEXT; exit 1", &"é".repeat(2000)).len(), 2048);
+    assert_eq!(long("echo TEXT; exit 1", &"a;echo ".repeat(100)).lines().count(), 80);
+}

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use k8s_openapi::jiff::ToSpan;
 use serde_json::json;
 
-use super::super::runtime_state::Progress;
+use super::super::runtime_state::{Progress, State};
 
 /// A pod, the start time, and the state of its kubelet.
 struct Scenario {
@@ -630,4 +630,46 @@ fn an_image_that_must_not_be_pulled_is_not() {
         "ErrImageNeverPull Container image \"img:1\" is not present with pull policy of Never"
     );
     assert_eq!((scenario.at(60_000), scenario.wakes_at()), (None, None));
+}
+
+#[test]
+fn probes_and_messages_follow_what_the_command_writes() {
+    let probe = |path: &str| json!({"exec": {"command": ["cat", path]}, "periodSeconds": 5});
+    let script =
+        "sleep 5; touch /tmp/up; sleep 5; touch /tmp/ok; sleep 10; echo bye > /dev/termination-log; exit 2";
+    let container = json!({
+        "name": "c", "image": "img:1", "command": ["sh", "-c", script],
+        "startupProbe": probe("/tmp/up"), "readinessProbe": probe("/tmp/ok"),
+    });
+    let mut pod = Scenario::of(&[], json!({"containers": [container], "restartPolicy": "Never"}));
+    let started = |pod: &Scenario| pod.status().container_statuses.as_ref().unwrap()[0].started;
+    assert_eq!(pod.at(0).unwrap(), "Running c:running (ContainersNotReady)");
+    assert_eq!((started(&pod), pod.wakes_at()), (Some(false), Some(5000)));
+    assert_eq!(pod.at(5000).unwrap(), "Running c:running (ContainersNotReady)");
+    assert_eq!((started(&pod), pod.wakes_at()), (Some(true), Some(10_000)));
+    assert_eq!(pod.at(10_000).unwrap(), "Running c:running Ready");
+    assert_eq!(pod.wakes_at(), Some(20_000));
+    pod.state = PodRuntimeState::restore(&pod.pod);
+    pod.at(20_000).unwrap();
+    let message = |pod: &Scenario| {
+        let state = pod.status().container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
+        state.terminated.unwrap().message
+    };
+    assert_eq!(message(&pod).as_deref(), Some("bye\n"));
+    let restored = PodRuntimeState::restore(&pod.pod).unwrap();
+    assert!(
+        matches!(&restored.containers[0].state, State::Exited(exit) if exit.message.as_deref() == Some("bye\n"))
+    );
+}
+
+#[test]
+fn commands_know_the_addresses() {
+    let variable =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let container = json!({
+        "name": "c", "image": "img:1", "env": [variable("HOST", "status.hostIP"), variable("IP", "status.podIP")],
+        "command": ["sh", "-c", "[ $HOST = 172.18.0.2 ] && [ $IP = 10.244.0.2 ] && exit 7"],
+    });
+    let mut pod = Scenario::of(&[], json!({"containers": [container], "restartPolicy": "Never"}));
+    assert_eq!(pod.at(0).unwrap(), "Failed c:Error(7) (PodFailed)");
 }
