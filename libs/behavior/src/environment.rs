@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use coracle_kinds::jobs::COMPLETION_INDEX;
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use coracle_quantity::Quantity;
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, ResourceFieldSelector};
 
 /// The longest text that an expansion makes, in bytes: variables that contain each other grow
 /// without bounds.
@@ -35,17 +36,29 @@ pub struct Environment {
     size: usize,
     /// Whether other variables may be set, too.
     is_open: bool,
+    /// The name of the host, as far as it is known.
+    host_name: Option<String>,
 }
 
 impl Environment {
     /// Returns the environment that a pod gives to one of its containers. The kubelet sets the
     /// variables in their order; the value of each may refer to those before it.
     pub fn of(pod: &Pod, container: &Container) -> Environment {
+        Environment::with(pod, container, Values::Fixed)
+    }
+
+    /// Returns the environment that a container would have if it were started now: with the labels
+    /// and annotations of the pod, which may change later.
+    pub fn at_start(pod: &Pod, container: &Container) -> Environment {
+        Environment::with(pod, container, Values::Current)
+    }
+
+    fn with(pod: &Pod, container: &Container, values: Values) -> Environment {
         let is_open = container.env_from.as_ref().is_some_and(|sources| !sources.is_empty());
         let mut environment = Environment { is_open, ..Environment::default() };
         let mut left = MAX_EXPANDED;
         for variable in container.env.iter().flatten() {
-            let value = environment.value(pod, variable);
+            let value = environment.value(pod, container, variable, values);
             let is_affordable = value.as_ref().is_some_and(|value| value.len() <= left);
             // One that is unknown may be so because it is too long.
             let cost = match (&value, &variable.value) {
@@ -78,17 +91,37 @@ impl Environment {
         let name = spec.and_then(|spec| spec.hostname.as_deref()).or(pod.metadata.name.as_deref());
         // A longer name is cut.
         let name = name.filter(|name| !is_of_host && name.len() <= MAX_HOST_NAME_LENGTH);
+        self.host_name = name.map(str::to_owned);
         if self.get("HOSTNAME") == Variable::Unset {
-            self.set("HOSTNAME", name.map(str::to_owned));
+            self.set("HOSTNAME", self.host_name.clone());
         }
         self
     }
 
-    fn value(&self, pod: &Pod, variable: &EnvVar) -> Option<String> {
-        match &variable.value_from {
-            None => self.expand(variable.value.as_deref().unwrap_or_default()),
-            Some(source) => field(pod, &source.field_ref.as_ref()?.field_path),
+    /// Returns the name of the host; None if it is not known.
+    pub fn host_name(&self) -> Option<&str> {
+        self.host_name.as_deref()
+    }
+
+    fn value(&self, pod: &Pod, container: &Container, variable: &EnvVar, values: Values) -> Option<String> {
+        let Some(source) = &variable.value_from else {
+            return self.expand(variable.value.as_deref().unwrap_or_default());
+        };
+        match (&source.field_ref, &source.resource_field_ref) {
+            (Some(source), _) => field(pod, &source.field_path, values),
+            (None, Some(source))
+                if source.container_name.as_ref().is_none_or(|name| *name == container.name) =>
+            {
+                resource(container, source)
+            }
+            _ => None,
         }
+    }
+
+    /// Iterates over the variables with known values, by name.
+    pub fn known(&self) -> impl Iterator<Item = (&str, &str)> {
+        let known = self.variables.iter();
+        known.filter_map(|(name, value)| Some((name.as_str(), value.as_deref()?)))
     }
 
     /// Sets a variable; None is an unknown value.
@@ -181,15 +214,27 @@ fn is_of_service(name: &str) -> bool {
     ["_PORT", "_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|part| name.contains(part))
 }
 
-/// Returns the field of a pod that a fieldRef names; None for one that is not known yet, or may
-/// change.
-fn field(pod: &Pod, path: &str) -> Option<String> {
+/// The fields of a pod that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    /// Those that do not change once they are set.
+    Fixed,
+    Current,
+}
+
+/// Returns the field of a pod that a fieldRef names; None for one that is not known yet, or does
+/// not count.
+fn field(pod: &Pod, path: &str, values: Values) -> Option<String> {
     let (metadata, spec, status) = (&pod.metadata, pod.spec.as_ref(), pod.status.as_ref());
     let joined = |addresses: Vec<&str>| (!addresses.is_empty()).then(|| addresses.join(","));
     let entry = |of: &Option<BTreeMap<String, String>>, key: &str| {
         let key = key.strip_suffix("']")?;
-        let is_fixed = [COMPLETION_INDEX, POD_INDEX].contains(&key);
-        of.as_ref().filter(|_| is_fixed).and_then(|entries| entries.get(key).cloned())
+        let value = of.as_ref().and_then(|entries| entries.get(key).cloned());
+        match values {
+            Values::Fixed => value.filter(|_| [COMPLETION_INDEX, POD_INDEX].contains(&key)),
+            // The kubelet takes an absent one as empty.
+            Values::Current => Some(value.unwrap_or_default()),
+        }
     };
     if let Some(key) = path.strip_prefix("metadata.annotations['") {
         return entry(&metadata.annotations, key);
@@ -209,6 +254,27 @@ fn field(pod: &Pod, path: &str) -> Option<String> {
         "status.podIPs" => joined(status?.pod_ips.iter().flatten().map(|one| one.ip.as_str()).collect()),
         _ => None,
     }
+}
+
+/// Returns the amount of a resource that a resourceFieldRef names, in units of its divisor, rounded
+/// up; None if the container has none: a limit is then that of its node.
+fn resource(container: &Container, source: &ResourceFieldSelector) -> Option<String> {
+    let resources = container.resources.as_ref()?;
+    let (amounts, name) = match source.resource.split_once('.')? {
+        ("limits", name) => (&resources.limits, name),
+        ("requests", name) => (&resources.requests, name),
+        _ => return None,
+    };
+    let amount: Quantity = amounts.as_ref()?.get(name)?.0.parse().ok()?;
+    let divisor = source.divisor.as_ref().and_then(|divisor| divisor.0.parse().ok());
+    let divisor = divisor.filter(|divisor: &Quantity| !divisor.is_zero()).unwrap_or(Quantity::from_int(1));
+    // As the kubelet counts them.
+    let units = |quantity: &Quantity| match name {
+        "cpu" => quantity.milli_value(),
+        _ => quantity.value(),
+    };
+    let (amount, divisor) = (units(&amount), units(&divisor));
+    (amount >= 0 && divisor > 0).then(|| amount.unsigned_abs().div_ceil(divisor.unsigned_abs()).to_string())
 }
 
 /// The label with the ordinal of a pod of a StatefulSet.
@@ -265,6 +331,34 @@ mod tests {
     }
 
     #[test]
+    fn resources_are_counted_in_units_of_their_divisor() {
+        let value = |resource: &str, divisor: Option<&str>| {
+            let source = json!({"resource": resource, "divisor": divisor.unwrap_or("0")});
+            let environment = environment(json!({
+                "env": [{"name": "A", "valueFrom": {"resourceFieldRef": source}}],
+                "resources": {"limits": {"cpu": "1250m", "memory": "64Mi"}, "requests": {"cpu": "250m", "memory": "32Mi"}},
+            }));
+            match environment.get("A") {
+                Variable::Set(value) => value,
+                other => format!("{other:?}"),
+            }
+        };
+        for (resource, divisor, want) in [
+            ("limits.cpu", None, "2"),
+            ("limits.cpu", Some("1m"), "1250"),
+            ("requests.cpu", None, "1"),
+            ("limits.memory", None, "67108864"),
+            ("requests.memory", Some("1Mi"), "32"),
+            ("limits.memory", Some("1G"), "1"),
+            ("limits.memory", Some("1m"), "67108864"),
+            ("limits.ephemeral-storage", None, "Unknown"),
+            ("limits", None, "Unknown"),
+        ] {
+            assert_eq!(value(resource, divisor), want, "{resource} {divisor:?}");
+        }
+    }
+
+    #[test]
     fn addresses_are_those_of_the_status() {
         let mut pod = pod();
         pod.status = serde_json::from_value(json!({
@@ -278,8 +372,8 @@ mod tests {
             ("status.podIP", "10.1.0.1"),
             ("status.podIPs", "10.1.0.1,fd00::1"),
         ] {
-            assert_eq!(field(&pod, path).as_deref(), Some(want), "{path}");
-            assert_eq!(field(&Pod::default(), path), None);
+            assert_eq!(field(&pod, path, Values::Fixed).as_deref(), Some(want), "{path}");
+            assert_eq!(field(&Pod::default(), path, Values::Fixed), None);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Images that cannot be pulled, by patterns of their names.
+//! Names of images, and those that cannot be pulled, by patterns.
 
 use std::str::FromStr;
 
@@ -9,6 +9,12 @@ const MAX_PATTERN_LENGTH: usize = 512;
 
 /// The maximum number of patterns of an annotation.
 const MAX_PATTERNS: usize = 64;
+
+/// Returns the name of an image without its registry, repository, tag and digest.
+pub(crate) fn image_name(image: &str) -> &str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split(['@', ':']).next().unwrap_or_default()
+}
 
 /// A list of patterns of images, in which `*` stands for any characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::command::{self, End, Files, Line, Run, Unclear, Unsimulated};
 use crate::environment::Environment;
 use crate::exec::Answers;
 use crate::exits::Exits;
-use crate::images::Images;
+use crate::images::{Images, image_name};
 use crate::inheritance::Overrides;
 use crate::overrides::{self, IndexRanges, PREFIX, amount, duration, exit_code, flag, indexes};
 use crate::ports::ForwardedPorts;
@@ -359,8 +359,7 @@ fn has_other_command(container: &Container) -> bool {
 /// Returns `true` if an image pauses without arguments: Kubernetes' `pause` and `agnhost`, of any
 /// registry and version.
 fn pauses(image: &str) -> bool {
-    let name = image.rsplit('/').next().unwrap_or_default();
-    matches!(name.split(['@', ':']).next(), Some("pause" | "agnhost"))
+    matches!(image_name(image), "pause" | "agnhost")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Probes that execute a command: they fail if it does not end in time with the code 0, by the
 //! annotation `sim.coracle.dev/exec` or by what the command says plainly, with the files that the
-//! container's own command has written by then. All other probes succeed.
+//! container's own command has written by then. Probes over HTTP fail in the example of Kubernetes'
+//! documentation, `agnhost liveness`. All other probes succeed.
 //!
 //! Probes that succeed from the start of a container count at once. Others count as the kubelet
 //! counts them: after the initial delay, once in a period, and after so many results of the same
@@ -9,10 +10,11 @@
 use std::time::Duration;
 
 use coracle_kinds::pods::{Role, containers};
-use k8s_openapi::api::core::v1::{Container, Pod, Probe};
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Pod, Probe};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::command::{File, Files, Reads, follow_briefly};
+use crate::images::image_name;
 use crate::pod::PodBehavior;
 
 /// The defaults of the API: seconds between probes and for each of them, and results that count.
@@ -126,20 +128,12 @@ impl PodBehavior {
         now: Timestamp,
     ) -> Option<Results> {
         let probe = probe?;
-        let command = probe.exec.as_ref()?.command.as_ref()?;
+        let phases = match (&probe.exec, &probe.http_get) {
+            (Some(exec), _) => self.phases_of_command(exec.command.as_ref()?, probe, started, now),
+            (_, Some(http)) if self.follows_commands() => phases_of_agnhost(started.container, http),
+            _ => None,
+        }?;
         let number = |field: Option<i32>, default: i32| u64::try_from(field.unwrap_or(default)).unwrap_or(0);
-        let timeout = number(probe.timeout_seconds, TIMEOUT);
-        let container = started.container;
-        let failure = |files: Files| self.failure(container, command, timeout, files, now);
-        let (at_first, reads) = failure(Files::of(container));
-        let mut phases = vec![Phase { from: Duration::ZERO, failure: at_first }];
-        if !reads.is_empty() {
-            if containers(started.pod).nth(MAX_CONTAINERS).is_some() {
-                return None;
-            }
-            let files = self.run(started.pod, started.role, container, started.at).files;
-            phases = phases_of(&files, failure);
-        }
         phases.iter().any(|phase| phase.failure.is_some()).then(|| Results {
             kind,
             phases,
@@ -148,6 +142,28 @@ impl PodBehavior {
             failures: number(probe.failure_threshold, FAILURES).max(1),
             successes: number(probe.success_threshold, SUCCESSES).max(1),
         })
+    }
+
+    /// Returns the results of a command; None if they are not known.
+    fn phases_of_command(
+        &self,
+        command: &[String],
+        probe: &Probe,
+        started: &Started,
+        now: Timestamp,
+    ) -> Option<Vec<Phase>> {
+        let timeout = u64::try_from(probe.timeout_seconds.unwrap_or(TIMEOUT)).unwrap_or(0);
+        let container = started.container;
+        let failure = |files: Files| self.failure(container, command, timeout, files, now);
+        let (at_first, reads) = failure(Files::of(container));
+        if reads.is_empty() {
+            return Some(vec![Phase { from: Duration::ZERO, failure: at_first }]);
+        }
+        if containers(started.pod).nth(MAX_CONTAINERS).is_some() {
+            return None;
+        }
+        let files = self.run(started.pod, started.role, container, started.at).files;
+        Some(phases_of(&files, failure))
     }
 
     /// Returns the output of a command that fails, and the files by which it does.
@@ -205,6 +221,22 @@ fn phases_of(files: &Files, failure: impl Fn(Files) -> (Option<String>, Reads)) 
         }
     }
     phases
+}
+
+/// Returns the results of a probe of `agnhost liveness`, whose `/healthz` fails after ten seconds;
+/// None for any other program.
+fn phases_of_agnhost(container: &Container, http: &HTTPGetAction) -> Option<Vec<Phase>> {
+    const HEALTHY: Duration = Duration::from_secs(10);
+    let words: Vec<&str> =
+        container.command.iter().chain(&container.args).flatten().map(String::as_str).collect();
+    let is_it = image_name(container.image.as_deref().unwrap_or_default()) == "agnhost"
+        && matches!(*words, ["liveness"] | ["/agnhost", "liveness"]);
+    // The second one is redirected to the first.
+    let is_healthz = matches!(http.path.as_deref(), Some("/healthz" | "/redirect?loc=%2Fhealthz"));
+    (is_it && is_healthz).then(|| {
+        let failure = "HTTP probe failed with statuscode: 500".to_owned();
+        vec![Phase { from: Duration::ZERO, failure: None }, Phase { from: HEALTHY, failure: Some(failure) }]
+    })
 }
 
 /// Consecutive probes with the same result.
@@ -480,6 +512,17 @@ mod tests {
         ] {
             assert_eq!(course(script, &probes), want, "{script} {probes}");
         }
+        let http = |path: &str| json!({"livenessProbe": {"httpGet": {"path": path, "port": 8080}, "periodSeconds": 3}});
+        let agnhost = |path: &str, argument: &str| {
+            let mut container = http(path);
+            container["image"] = json!("registry.k8s.io/e2e-test-images/agnhost:2.40");
+            container["command"] = json!(null);
+            container["args"] = json!([argument]);
+            course("", &container)
+        };
+        assert_eq!(agnhost("/healthz", "liveness"), "0 ready, 18 Liveness");
+        assert_eq!(agnhost("/", "liveness"), "0 ready");
+        assert_eq!(agnhost("/healthz", "netexec"), "0 ready");
         let hour = json!({"readinessProbe": cat(i32::MAX as u64, i32::MAX as u64, i32::MAX as u64)});
         assert_eq!(course("sleep 3; touch /tmp/f; sleep 600", &hour), "0 unready, 2147483647 ready");
         let many = ["a", "b", "c", "d", "e", "f", "g", "h", "i"]

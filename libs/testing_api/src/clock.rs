@@ -186,12 +186,12 @@ impl Testing {
 
     /// Returns the current time, and then each time that the clock is moved to.
     pub fn clock_events(&self) -> impl Stream<Item = ClockEvent> + Send + 'static + use<> {
-        let moves = self.0.clock_events.subscribe();
-        stream::unfold((self.clone(), moves, true), async |(testing, mut moves, is_first)| {
+        let events = self.0.clock_events.subscribe();
+        stream::unfold((self.clone(), events, true), async |(testing, mut events, is_first)| {
             let now = match is_first {
                 true => testing.0.clock.now(),
                 false => loop {
-                    match moves.recv().await {
+                    match events.recv().await {
                         Ok(now) => break now,
                         // A client that reads too slowly misses times, and gets the later ones.
                         Err(RecvError::Lagged(_)) => {}
@@ -200,7 +200,7 @@ impl Testing {
                 },
             };
             let event = ClockEvent { mode: testing.mode(), now: now.to_string() };
-            Some((event, (testing, moves, false)))
+            Some((event, (testing, events, false)))
         })
     }
 

@@ -17,7 +17,7 @@ fn problem(pod: &Pod, container: &Container) -> Option<String> {
     let mounts = container.volume_mounts.iter().flatten();
     let mut expanded = mounts.filter(|mount| !expression(mount).is_empty()).peekable();
     expanded.peek()?;
-    let environment = Environment::of(pod, container);
+    let environment = Environment::at_start(pod, container);
     expanded.find_map(|mount| problem_of_mount(expression(mount), &environment))
 }
 
@@ -55,6 +55,8 @@ mod tests {
             ("$(NAME)/$(NAME)", None),
             ("plain", None),
             ("$(SECRET)/x", None),
+            ("$(TIER)", None),
+            ("$(ZONE)", Some("missing value for ZONE")),
             ("$$(OTHER)", None),
             ("$(UP)", Some("unable to provision SubPath `..`: must not contain '..'")),
             ("$(ROOT)", Some("error SubPath `/tmp` must not be an absolute path")),
@@ -62,7 +64,13 @@ mod tests {
         ] {
             let variable = |name: &str, value: &str| json!({"name": name, "value": value});
             let secret = json!({"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
+            let label = |name: &str, label: &str| {
+                let path = format!("metadata.labels['{label}']");
+                json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+            };
             let env = [
+                label("TIER", "tier"),
+                label("ZONE", "zone"),
                 variable("NAME", "a"),
                 variable("UP", ".."),
                 variable("ROOT", "/tmp"),
@@ -73,7 +81,7 @@ mod tests {
                 json!({"name": "v", "mountPath": "/v", "subPath": ".."}),
                 json!({"name": "v", "mountPath": "/w", "subPathExpr": expression}),
             ];
-            let pod = json!({"spec": {"containers": [{"name": "c", "env": env, "volumeMounts": mounts}]}});
+            let pod = json!({"metadata": {"labels": {"tier": "web"}}, "spec": {"containers": [{"name": "c", "env": env, "volumeMounts": mounts}]}});
             let pod: Pod = serde_json::from_value(pod).unwrap();
             let found: Vec<_> = problems(&pod).collect();
             let want = want.map(|problem| ("c".to_owned(), problem.to_owned()));

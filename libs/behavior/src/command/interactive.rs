@@ -1,5 +1,7 @@
 //! Commands that start a shell which reads its input.
 
+use crate::images::image_name;
+
 /// The programs that are shells, if they have no arguments that name a script.
 const SHELLS: [&str; 4] = ["sh", "ash", "bash", "dash"];
 /// The arguments that change nothing.
@@ -23,8 +25,7 @@ const SHELL_IMAGES: [&str; 10] = [
 
 /// Returns `true` if an image starts a shell without arguments.
 pub fn starts_shell(image: &str) -> bool {
-    let name = image.rsplit('/').next().unwrap_or_default();
-    SHELL_IMAGES.contains(&name.split(['@', ':']).next().unwrap_or_default())
+    SHELL_IMAGES.contains(&image_name(image))
 }
 
 /// Returns `true` if a command starts a shell that reads its input. That is the shell itself, or a

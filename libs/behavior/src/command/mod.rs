@@ -2,7 +2,7 @@
 //! meanwhile.
 //!
 //! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, `touch`, `rm`,
-//! `cat`, `test`, and `sh -c` of sequences and loops of these. Nothing is executed. Of any other
+//! `cat`, `test`, `env`, `printenv`, `hostname`, and `sh -c` of sequences and loops of these. Nothing is executed. Of any other
 //! command nothing is known but the time that [`Unclear`] allows for it.
 
 mod files;

@@ -83,9 +83,9 @@ fn is_special(name: &str) -> bool {
 
 /// Returns `true` if a program changes no state of the shell.
 fn is_known_program(name: &str) -> bool {
-    const PROGRAMS: [&str; 14] = [
+    const PROGRAMS: [&str; 17] = [
         "echo", "printf", "sleep", "date", "true", "false", ":", "tail", "busybox", "touch", "rm", "cat",
-        "test", "[",
+        "test", "[", "env", "printenv", "hostname",
     ];
     PROGRAMS.contains(&name) || name.contains('/')
 }
@@ -233,6 +233,16 @@ impl Shell {
                 let date = now.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y\n").to_string();
                 self.write(Some(date))
             }
+            "env" | "printenv" if arguments.is_empty() => {
+                let exported = self.environment.known().filter(|(name, _)| !self.locals.contains(*name));
+                let lines: String = exported.map(|(name, value)| format!("{name}={value}\n")).collect();
+                self.write(Some(lines))
+            }
+            "printenv" => self.print_variable(arguments),
+            "hostname" if arguments.is_empty() => {
+                let name = self.environment.host_name().map(|name| format!("{name}\n"));
+                self.write(name)
+            }
             "cat" => self.cat(arguments),
             "touch" => self.touch(arguments),
             "rm" => self.remove(arguments),
@@ -242,6 +252,16 @@ impl Shell {
                 _ => self.unclear(),
             },
             _ => self.unclear(),
+        }
+    }
+
+    /// Executes `printenv` with the name of a variable.
+    fn print_variable(&mut self, arguments: &[String]) -> Outcome {
+        let [name] = arguments else { return self.unclear() };
+        match self.environment.get(name) {
+            Variable::Set(value) if !self.locals.contains(name) => self.write(Some(format!("{value}\n"))),
+            Variable::Unset => Ok(1),
+            Variable::Set(_) | Variable::Unknown => self.unclear(),
         }
     }
 

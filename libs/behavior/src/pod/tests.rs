@@ -230,3 +230,15 @@ fn termination_messages_come_from_the_file_or_the_log() {
     assert_eq!(long("echo -n aTEXT; exit 1", &"é".repeat(2000)).len(), 2048);
     assert_eq!(long("echo TEXT; exit 1", &"a;echo ".repeat(100)).lines().count(), 80);
 }
+
+#[test]
+fn programs_know_their_host_name_and_environment() {
+    let env = json!([{"name": "A", "value": "1"}, {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]);
+    let container = json!({"name": "c", "command": ["sh", "-c", "hostname; env"], "env": env});
+    let pod = pod(&[], json!({"containers": [container]}));
+    let (behavior, _) = PodBehavior::of(&pod, &[], Profile::Realistic);
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let log = behavior.log(&pod, Role::Main, container, Timestamp::UNIX_EPOCH);
+    let log: String = log.into_iter().map(|line| line.text).collect();
+    assert_eq!(log, "p\nA=1\nHOSTNAME=p\n", "what follows from the pod alone");
+}
