@@ -14,7 +14,7 @@ use coracle_apiserver::access::authorize::{
     Authorizer, Decision, RequestAttributes, ResourceTarget, Target, UserRules,
 };
 use coracle_apiserver::registry::deletion::rfc3339;
-use coracle_apiserver::registry::{Outcome, Payload, fit_namespace};
+use coracle_apiserver::registry::{Outcome, Payload};
 use coracle_apiserver::serve::{Action, ActionDeclaration, ActionRequest};
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -58,11 +58,10 @@ type Answer = fn(&ActionRequest<'_>, Value) -> Result<Value>;
 /// Decodes a review, and answers with the object and its status. Nothing is stored.
 fn answer(request: ActionRequest<'_>, answer: Answer) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(async move {
-        let ActionRequest { registry, target, body, options, caller, .. } = &request;
+        let ActionRequest { registry, target, options, caller, .. } = &request;
         let info = &target.info;
         let expected = Expected { group: &info.group, version: &info.version, kind: &info.kind };
-        let mut review = body.decode(expected, options.field_validation, caller.warnings)?;
-        fit_namespace(target, &mut review)?;
+        let mut review = request.decode(expected)?;
         caller.audit.log_request_object(&review, &info.type_ref);
         registry.track_new(info, &options.field_manager, *caller, &mut review);
         let value = answer(&request, review)?;

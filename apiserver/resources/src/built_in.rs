@@ -1,6 +1,7 @@
 //! The table of the built-in kinds: what the published types do not say about a kind, one entry
 //! each.
 
+use coracle_apimachinery::render::columns;
 use coracle_apimachinery::render::table::Printer;
 use coracle_apimachinery::strategy::{Behavior, DefaultStrategy, ResetFields, ScaleStrategy};
 use coracle_apimachinery::validation::metadata::{
@@ -138,7 +139,7 @@ pub fn behavior(group: &str, kind: &str) -> Behavior {
             Behavior::of(autoscaling::HorizontalPodAutoscalerStrategy)
                 .columns(printers::autoscaling::HORIZONTAL_POD_AUTOSCALER)
         }
-        ("autoscaling", "Scale") => Behavior::of(ScaleStrategy).columns(printers::autoscaling::SCALE),
+        ("autoscaling", "Scale") => Behavior::of(ScaleStrategy).columns(columns::SCALE),
         ("policy", "PodDisruptionBudget") => Behavior::of(policy::PodDisruptionBudgetStrategy)
             .columns(printers::policy::POD_DISRUPTION_BUDGET)
             .name(NameRule::PathSegment)

@@ -10,6 +10,7 @@ use coracle_apimachinery::resource_info::{
     api_version, type_prefix,
 };
 use coracle_apimachinery::schema::{self, TypeRef, schema};
+use coracle_apimachinery::strategy::Part;
 
 use crate::{behavior, convert, metrics};
 
@@ -77,7 +78,7 @@ fn info(
         categories: texts(&resource.categories),
         namespaced: resource.namespaced,
         verbs: texts(&resource.verbs),
-        subresources: resource.subresources.iter().filter_map(subresource).collect(),
+        subresources: resource.subresources.iter().filter_map(|one| subresource(resource, one)).collect(),
         storage_version_hash: resource.storage_version_hash.into(),
         type_ref: resource.type_id.into(),
         storage: storage(resource)?,
@@ -95,8 +96,22 @@ fn texts(list: &[&'static str]) -> Vec<Text> {
     list.iter().map(|text| Text::from(*text)).collect()
 }
 
+/// The groups whose kinds are not served as Tables below `/status`.
+const WITHOUT_TABLES_OF_STATUS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+
 /// Returns the subresource; None if it has no function in this server.
-fn subresource(subresource: &'static schema::Subresource) -> Option<Subresource> {
+fn subresource(
+    resource: &schema::Resource,
+    subresource: &'static schema::Subresource,
+) -> Option<Subresource> {
+    let endpoint = Endpoint::named(subresource.name)?;
+    let printer = match endpoint {
+        Endpoint::Part(Part::Status) if !WITHOUT_TABLES_OF_STATUS.contains(&resource.group) => {
+            Some(behavior(resource.group, resource.kind).printer)
+        }
+        Endpoint::Scale => Some(behavior(subresource.group, subresource.kind).printer),
+        _ => None,
+    };
     Some(Subresource {
         name: subresource.name.into(),
         group: subresource.group.into(),
@@ -104,7 +119,8 @@ fn subresource(subresource: &'static schema::Subresource) -> Option<Subresource>
         kind: subresource.kind.into(),
         verbs: texts(&subresource.verbs),
         type_ref: subresource.type_id.into(),
-        endpoint: Endpoint::named(subresource.name)?,
+        endpoint,
+        printer,
     })
 }
 

@@ -190,6 +190,17 @@ pub fn own_audiences() -> [String; 1] {
 static ANONYMOUS_USER: LazyLock<Arc<UserInfo>> =
     LazyLock::new(|| Arc::new(UserInfo::new(ANONYMOUS, &[UNAUTHENTICATED])));
 
+/// The warning to a client whose token is not read.
+pub const MISPLACED_SPACE: &str =
+    "the provided Authorization header contains extra space before the bearer token, and is ignored";
+
+/// Returns `true` if a second space before a token hides it.
+pub fn has_misplaced_space(headers: &HeaderMap) -> bool {
+    let value = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let parts: Vec<&str> = value.trim().splitn(3, ' ').collect();
+    matches!(*parts, [scheme, "", _] if scheme.eq_ignore_ascii_case("bearer"))
+}
+
 /// Returns the token of an `Authorization: Bearer TOKEN` header; None for an empty token or another
 /// scheme.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {

@@ -176,6 +176,11 @@ impl SigningKey {
         serde_json::from_slice(&decode(claims)?).ok()
     }
 
+    /// Returns the algorithm of its signatures, such as `RS256`.
+    pub fn algorithm(&self) -> &'static str {
+        self.pair.algorithm()
+    }
+
     /// Returns the public key, as `/openid/v1/jwks` returns it.
     pub fn jwks(&self) -> Value {
         let mut key = self.pair.jwk();

@@ -85,6 +85,11 @@ impl Discovery {
         }
     }
 
+    /// Returns the `HOST:PORT` of the server, as clients reach it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Adds the groups and documents of aggregated servers.
     #[must_use]
     pub fn with_remote(self, remote: Arc<RemoteGroups>, remote_documents: Arc<RemoteDocuments>) -> Discovery {

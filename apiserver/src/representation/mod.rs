@@ -115,8 +115,8 @@ impl Form {
         match self.accept.transform {
             Transform::None => Ok(self.encode(item.requested, type_ref)),
             Transform::Table(version) => {
-                let table =
-                    table::table_of_one(&info.behavior.printer, item, &self.table_options(version, false));
+                let printer = info.printer(type_ref);
+                let table = table::table_of_one(printer, item, &self.table_options(version, false));
                 Ok(self.encode_meta("Table", &table))
             }
             Transform::PartialObject(version) => {

@@ -10,7 +10,8 @@ use crate::codec;
 use crate::object_meta::ObjectMeta;
 use crate::registry::parse;
 use crate::registry::watch::{Change, Notice};
-use crate::render::{self, table};
+use crate::render;
+use crate::render::table::{self, INITIAL_EVENTS_END};
 use crate::request::Accept;
 use crate::request::negotiate::{Format, Transform};
 use crate::resource_info::{Conversion, ResourceInfo, Shown};
@@ -138,7 +139,7 @@ fn changed(info: &ResourceInfo, change: &Change) -> Result<(&'static str, Value)
 fn bookmark(info: &ResourceInfo, revision: Revision, initial_end: bool) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if initial_end {
-        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
     }
     json!({"kind": info.kind, "apiVersion": info.storage.api_version, "metadata": metadata})
 }

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use http::request::Parts;
 use http::{HeaderMap, Response};
+use serde_json::Value;
 
 use super::api::Api;
 use super::body::Body;
@@ -20,7 +21,8 @@ use crate::access::UserInfo;
 use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
-use crate::registry::{Caller, Outcome, Registry, RequestBody, Target};
+use crate::codec::body::Expected;
+use crate::registry::{Caller, Outcome, Registry, RequestBody, Target, fit_namespace};
 use crate::request::Verb;
 use crate::request::negotiate::Accept;
 use crate::request::options::{Query, WriteOptions};
@@ -140,6 +142,18 @@ pub struct ActionRequest<'a> {
     pub options: &'a WriteOptions,
     /// The client.
     pub caller: Caller<'a>,
+}
+
+impl ActionRequest<'_> {
+    /// Decodes the body, and sets its namespace to that of the path.
+    ///
+    /// # Errors
+    /// 400 for a body of another kind or namespace, and those of the decoder.
+    pub fn decode(&self, expected: Expected<'_>) -> Result<Value> {
+        let mut object = self.body.decode(expected, self.options.field_validation, self.caller.warnings)?;
+        fit_namespace(&self.target, &mut object)?;
+        Ok(object)
+    }
 }
 
 /// A request for a connection.

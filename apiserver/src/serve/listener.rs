@@ -14,6 +14,7 @@ use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -194,6 +195,15 @@ fn max_open_files() -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
+/// The response to a request without TLS, as by servers in Go.
+const NO_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// Returns `true` if a client begins with a request instead of a TLS handshake.
+async fn is_http(stream: &TcpStream) -> bool {
+    let mut first = [0];
+    matches!(stream.peek(&mut first).await, Ok(1)) && first[0].is_ascii_uppercase()
+}
+
 /// The state shared by all connections.
 struct Server {
     api: Api,
@@ -221,7 +231,25 @@ impl Server {
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
-        let stream = Lingering::new(stream, LINGER, connection.clone());
+        let is_http = tokio::select! {
+            is_http = timeout(HANDSHAKE, is_http(&stream)) => is_http,
+            _ = draining.wait_for(|draining| *draining) => return,
+        };
+        let mut stream = Lingering::new(stream, LINGER, connection.clone());
+        match is_http {
+            Ok(false) => {}
+            Ok(true) => {
+                self.api.metrics().tls_handshake_error();
+                // The client may have left.
+                let _ = timeout(HANDSHAKE, async {
+                    stream.write_all(NO_TLS).await?;
+                    stream.shutdown().await
+                })
+                .await;
+                return;
+            }
+            Err(_) => return,
+        }
         let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
         stream.set_write_timeout(Some(STALL_TIMEOUT));
         let accepted = tokio::select! {

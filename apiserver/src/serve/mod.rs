@@ -50,6 +50,7 @@ mod layers;
 mod lingering;
 pub mod listener;
 mod observed;
+mod openid;
 mod order;
 mod poll_when_woken;
 mod proxy;

@@ -32,8 +32,10 @@ impl Route {
     /// Returns `true` if the response can be a Table. Objects that are created only for their
     /// response (reviews, evictions, bindings, tokens) have no columns.
     pub fn has_tables(&self, verb: Verb) -> bool {
-        let is_stored = self.subresource.is_none() && self.info.has_verb("get");
-        verb != Verb::Create || is_stored
+        match self.subresource() {
+            Some(subresource) => subresource.printer.is_some(),
+            None => verb != Verb::Create || self.info.has_verb("get"),
+        }
     }
 }
 
@@ -55,10 +57,16 @@ impl Call<'_> {
             return self.custom_route(info);
         }
         let fits = if info.namespaced {
-            request.in_namespace && !request.namespace.is_empty() || !request.named
+            let is_everywhere = !request.in_namespace && info.has_verb("list");
+            request.in_namespace && !request.namespace.is_empty() || !request.named && is_everywhere
         } else {
             !request.in_namespace
         };
+        // An object that is created only for its response has no path of its own.
+        let is_created_only = !["get", "list"].iter().any(|verb| info.has_verb(verb));
+        if is_created_only && request.named {
+            return Err(Error::UnknownResource);
+        }
         let empty_segment = request.named && request.name.is_empty();
         let extra = request.extra_segments > 0 && request.subresource != "proxy";
         if !fits || extra || empty_segment {

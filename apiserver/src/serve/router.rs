@@ -13,7 +13,7 @@ use super::call::Call;
 use super::exchange::{MeasuredRequest, RequestContext};
 use super::extensions::{PathRequest, is_below};
 use super::layers::labels;
-use super::{Body, proxy, respond};
+use super::{Body, openid, proxy, respond};
 use crate::aggregator::RemoteApi;
 use crate::background::in_background;
 use crate::request::Verb;
@@ -105,9 +105,8 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
         let text = shared.metrics.render(shared.registry.stored_objects());
         return Ok(respond::plain(200, metrics::CONTENT_TYPE, text.into()));
     }
-    if path == "/openid/v1/jwks" {
-        let keys = shared.signing_key.jwks().to_string();
-        return Ok(respond::plain(200, "application/jwk-set+json", keys.into()));
+    if let Some(response) = openid::respond(shared, &context.parts.method, &context.parts.headers, path) {
+        return Ok(response);
     }
     if path == BACKUP_PATH && context.parts.method == Method::GET {
         return Ok(backup(&shared.registry));

@@ -59,6 +59,10 @@ impl Call<'_> {
                 return Box::pin(self.watch(&info, form)).await;
             }
             Verb::Get => {
+                if self.query.flag("export") == Some(true) {
+                    let detail = "the export parameter, deprecated since v1.14, is no longer supported";
+                    return Err(Error::bad_request(detail));
+                }
                 let version = self.query.first("resourceVersion").unwrap_or("");
                 let target = self.target(&info)?;
                 let payload = match (route.subresource(), info.behavior.computed) {
@@ -344,6 +348,10 @@ impl Call<'_> {
         let options = ListOptions::parse(self.query, true)?;
         let mut filter = Filter::new(info, &self.request.namespace, &options)?;
         if self.request.named {
+            if !filter.fields.is_empty() && filter.fields.required_name() != Some(&*self.request.name) {
+                let detail = "fieldSelector metadata.name doesn't match requested name";
+                return Err(Error::bad_request(detail));
+            }
             filter.fields.require_name(&self.request.name);
         }
         let mut watch = self.shared.registry.watch(info, filter, &options).await?;

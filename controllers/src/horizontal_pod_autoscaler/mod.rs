@@ -274,7 +274,7 @@ impl Pass<'_> {
             let selects = |known: &Known| pods.iter().any(|pod| text_selects(&known.selector, &pod.metadata));
             let same = known.iter().filter(|(name, _)| name.namespace == self.name.namespace);
             let same = same.filter(|(_, known)| !known.selector.is_empty() && selects(known));
-            same.map(|(name, _)| format!("{{{} {}}}", name.name, name.namespace)).collect()
+            same.map(|(name, _)| format!("{}/{}", name.namespace, name.name)).collect()
         };
         if autoscalers.len() > 1 {
             autoscalers.sort();

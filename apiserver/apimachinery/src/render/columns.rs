@@ -189,6 +189,16 @@ impl Text {
     }
 }
 
+/// The columns of Scale, the kind of `/scale` of any resource.
+pub const SCALE: &[Column] = &[
+    string("Name", NAME_TEXT, |row| row.text("metadata.name")),
+    integer("Desired", Text::Field("autoscaling.v1.ScaleSpec.replicas"), |row| row.integer("spec.replicas")),
+    integer("Available", Text::Field("autoscaling.v1.ScaleStatus.replicas"), |row| {
+        row.integer("status.replicas")
+    }),
+    AGE,
+];
+
 /// Returns the descriptions of fields, each `GROUP.VERSION.TYPE.FIELD`. Caches those of columns
 /// that were shown.
 fn describe(paths: &[&'static str]) -> Vec<String> {

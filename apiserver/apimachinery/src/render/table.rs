@@ -159,7 +159,15 @@ impl Printer {
         if let Some(conditions) = self.row_conditions.and_then(|conditions| conditions(item.stored)) {
             row.insert("conditions".into(), conditions);
         }
+        let ends_initial_events = || {
+            let annotations = item.requested.pointer("/metadata/annotations");
+            annotations.is_some_and(|annotations| annotations[INITIAL_EVENTS_END] == "true")
+        };
         let object = match options.include_object {
+            // Clients wait for the annotation of this one.
+            IncludeObject::None if ends_initial_events() => {
+                partial_metadata(item.requested, self, options.version)
+            }
             IncludeObject::None => Value::Null,
             IncludeObject::Metadata => partial_metadata(item.requested, self, options.version),
             IncludeObject::Object => item.requested.clone(),
@@ -168,6 +176,9 @@ impl Printer {
         row.into()
     }
 }
+
+/// The annotation of the bookmark that ends the initial events of a watch (KEP-3157).
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Returns a table of these objects. `metadata` is the list's; for a single object see
 /// [`table_of_one`].

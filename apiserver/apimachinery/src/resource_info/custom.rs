@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Conversion, Endpoint, Part, ResourceInfo, Retirement, Storage, Subresource, api_version};
 use crate::field::selectable_path;
 use crate::names::{GroupKind, GroupResource, Text};
+use crate::render::columns;
 use crate::render::table::Printer;
 use crate::schema::{StructId, StructuralError, StructuralSchema, TypeRef, schema};
 use crate::selector::SelectableFields;
@@ -148,6 +149,7 @@ impl CustomKind {
             verbs: ["get", "patch", "update"].map(Text::from).into(),
             type_ref: type_ref.clone(),
             endpoint: Endpoint::Part(Part::Status),
+            printer: Some(behavior.printer.clone()),
         };
         let scale = schema_of_scale().filter(|_| behavior.scale.is_some()).map(|type_id| Subresource {
             name: "scale".into(),
@@ -157,6 +159,7 @@ impl CustomKind {
             verbs: ["get", "patch", "update"].map(Text::from).into(),
             type_ref: type_id.into(),
             endpoint: Endpoint::Scale,
+            printer: Some(Printer::of_columns(columns::SCALE)),
         });
         ResourceInfo {
             group: self.group.clone().into(),

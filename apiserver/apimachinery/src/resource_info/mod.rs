@@ -32,6 +32,7 @@ pub use crate::strategy::Part;
 pub use table::{Group, ResourceTable, SharedResourceTable, Version, precedence};
 
 use crate::names::{GroupKind, GroupResource, Text};
+use crate::render::table::Printer;
 use crate::schema::{TypeRef, schema};
 use crate::strategy::{Behavior, FieldPath};
 
@@ -145,6 +146,17 @@ impl ResourceInfo {
             None if self.is_custom() => format!("{}/{}", self.group, self.plural),
             None => self.plural.to_string(),
         }
+    }
+
+    /// Returns the columns of an object of a type: that of the resource or of a subresource.
+    pub fn printer(&self, type_ref: &TypeRef) -> &Printer {
+        let of_subresource =
+            || self.subresources.iter().find(|one| one.type_ref == *type_ref)?.printer.as_ref();
+        let is_own = *type_ref == self.type_ref;
+        Some(&self.behavior.printer)
+            .filter(|_| is_own)
+            .or_else(of_subresource)
+            .unwrap_or(&self.behavior.printer)
     }
 
     /// Returns kube-apiserver's internal Go type, which messages about responses contain.

@@ -1,11 +1,12 @@
 //! Subresources: the endpoints below an object's path, and their implementation.
 
 use crate::names::Text;
+use crate::render::table::Printer;
 use crate::schema::TypeRef;
 use crate::strategy::Part;
 
 /// A subresource of a resource.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Subresource {
     /// The name, such as `status`.
     pub name: Text,
@@ -21,6 +22,23 @@ pub struct Subresource {
     pub type_ref: TypeRef,
     /// The kind of endpoint.
     pub endpoint: Endpoint,
+    /// The columns of its Tables; None if it is not served as one.
+    pub printer: Option<Printer>,
+}
+
+/// Equality as seen by clients, like that of resources: columns do not count.
+impl PartialEq for Subresource {
+    fn eq(&self, other: &Subresource) -> bool {
+        let names = |one: &Subresource| [&one.name, &one.group, &one.version, &one.kind].map(Text::clone);
+        names(self) == names(other)
+            && (&self.verbs, &self.type_ref, self.endpoint) == (&other.verbs, &other.type_ref, other.endpoint)
+    }
+}
+
+impl std::fmt::Debug for Subresource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.name)
+    }
 }
 
 /// The kind of endpoint of a subresource.

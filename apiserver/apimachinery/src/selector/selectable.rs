@@ -71,6 +71,15 @@ impl SelectableFields {
         SelectableFields { fields: Fields::Custom(fields.into()), refusal: Refusal::NotSupported, namespaced }
     }
 
+    /// Iterates over the labels of the fields of a custom resource.
+    pub fn custom(&self) -> impl Iterator<Item = &str> {
+        let fields = match &self.fields {
+            Fields::BuiltIn(_) => &[],
+            Fields::Custom(fields) => &**fields,
+        };
+        fields.iter().map(|(label, _)| label.as_str())
+    }
+
     /// Removes `metadata.namespace`, for a cluster-scoped kind.
     pub const fn cluster_scoped(mut self) -> SelectableFields {
         self.namespaced = false;
@@ -207,6 +216,12 @@ impl Selection {
     /// Returns whether it selects by more than name and namespace.
     pub fn has_own_fields(&self) -> bool {
         self.terms.iter().any(|(place, ..)| matches!(place, Place::Field(_)))
+    }
+
+    /// Returns the name that all selected objects have, if a term says so.
+    pub fn required_name(&self) -> Option<&str> {
+        let names = self.terms.iter().filter(|(place, _, equal)| *place == Place::Name && *equal);
+        names.map(|(_, name, _)| name.as_str()).next()
     }
 
     /// Narrows the selection to one name.

@@ -44,9 +44,6 @@ const FORMATS: [(&str, Rule); 25] = [
     ("k8sshortname", |text| content::dns1123_label(text).is_empty()),
 ];
 
-/// The formats of numbers, which are ranges.
-const NUMBERS: [&str; 4] = ["int32", "int64", "float", "double"];
-
 static SSN: LazyLock<Regex> = LazyLock::new(|| rule(r"^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$"));
 static HEX_COLOR: LazyLock<Regex> = LazyLock::new(|| rule("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
 static RGB_COLOR: LazyLock<Regex> = LazyLock::new(|| {
@@ -87,9 +84,15 @@ pub fn is_text_format(format: &str) -> bool {
     find(format).is_some()
 }
 
-/// Returns whether a format is known, for strings or for numbers.
-pub fn is_known(format: &str) -> bool {
-    NUMBERS.contains(&format) || is_text_format(format)
+/// Returns whether a format is known for a type, which is empty for any type. Of other formats
+/// nothing is validated.
+pub fn is_known(format: &str, of_type: &str) -> bool {
+    match of_type {
+        "" | "string" => is_text_format(format),
+        "integer" => ["int32", "int64"].contains(&format),
+        "number" => ["float", "double"].contains(&format),
+        _ => false,
+    }
 }
 
 fn find(format: &str) -> Option<Rule> {
@@ -381,7 +384,24 @@ mod tests {
                 assert!(!is_valid(format, text), "{format} {text}");
             }
         }
-        assert!(is_known("int32") && !is_text_format("int32") && !is_known("nonsense"));
-        assert!(is_valid("nonsense", "x"));
+        assert!(!is_text_format("int32") && is_valid("nonsense", "x"));
+    }
+
+    #[test]
+    fn formats_belong_to_types() {
+        for (format, of_type, want) in [
+            ("int32", "integer", true),
+            ("int32", "number", false),
+            ("int32", "", false),
+            ("double", "number", true),
+            ("double", "integer", false),
+            ("date", "string", true),
+            ("date-time", "", true),
+            ("date", "boolean", false),
+            ("date", "array", false),
+            ("nonsense", "string", false),
+        ] {
+            assert_eq!(is_known(format, of_type), want, "{format} of {of_type:?}");
+        }
     }
 }

@@ -27,9 +27,9 @@ pub fn bind_named_pod(mut request: ActionRequest<'_>) -> BoxFuture<'_, Result<Ou
 
 /// Binds a pod to a node.
 async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
-    let ActionRequest { registry, target, body, options, caller, .. } = request;
     let expected = Expected { group: "", version: "v1", kind: "Binding" };
-    let mut binding = body.decode(expected, options.field_validation, caller.warnings)?;
+    let mut binding = request.decode(expected)?;
+    let ActionRequest { registry, target, options, caller, .. } = request;
     registry.admit_subresource(&target, "binding", &mut binding, caller, options).await?;
     let name = binding.name().to_owned();
     if !target.name.is_empty() && name != target.name {

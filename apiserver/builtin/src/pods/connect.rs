@@ -90,9 +90,12 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
         caller,
     } = request;
     match connection {
-        Connection::Log => check_log_options(&target.name, query)?,
+        Connection::Log => {
+            LogOptions::parse(query, registry.now())?;
+            check_log_options(&target.name, query)?;
+        }
         _ => {
-            let mut options = options(subresource, connection, query, path);
+            let mut options = options(subresource, connection, query, path)?;
             registry.admit_connect(target, &subresource.name, &mut options, caller).await?;
         }
     }
@@ -211,7 +214,10 @@ fn is_placed(registry: &Registry, pod: &Value, connection: Connection, container
 }
 
 /// Builds the options of a connection, such as PodExecOptions, for admission.
-fn options(subresource: &Subresource, connection: Connection, query: &Query, path: &str) -> Value {
+///
+/// # Errors
+/// 400 for a port that is no number.
+fn options(subresource: &Subresource, connection: Connection, query: &Query, path: &str) -> Result<Value> {
     let mut options = json!({
         "kind": subresource.kind,
         "apiVersion": api_version(&subresource.group, &subresource.version),
@@ -232,8 +238,8 @@ fn options(subresource: &Subresource, connection: Connection, query: &Query, pat
             }
         }
         Connection::PortForward => {
-            let ports = query.all("ports").filter_map(|port| port.parse::<i64>().ok());
-            let ports: Vec<i64> = ports.collect();
+            let ports = query.all("ports").flat_map(|ports| ports.split(',')).map(port);
+            let ports: Vec<u16> = ports.collect::<Result<_>>()?;
             if !ports.is_empty() {
                 options["ports"] = ports.into();
             }
@@ -245,7 +251,17 @@ fn options(subresource: &Subresource, connection: Connection, query: &Query, pat
         }
         Connection::Log => {}
     }
-    options
+    Ok(options)
+}
+
+/// Parses a port, with the error of Go.
+fn port(text: &str) -> Result<u16> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or_else(|| {
+        let detail = if is_number { "value out of range" } else { "invalid syntax" };
+        let text = coracle_apimachinery::field::quote(text);
+        Error::bad_request(format!("cannot convert to []int32: strconv.ParseUint: parsing {text}: {detail}"))
+    })
 }
 
 fn check_log_options(pod: &str, query: &Query) -> Result<()> {

@@ -36,10 +36,10 @@ pub fn evict(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
 /// # Errors
 /// 429 while a budget does not allow it; 404; 409 for a precondition that fails.
 async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
-    let ActionRequest { registry, target, body, options, caller, .. } = request;
-    let target = &target;
     let expected = Expected { group: "policy", version: "v1", kind: "Eviction" };
-    let mut eviction = body.decode(expected, options.field_validation, caller.warnings)?;
+    let mut eviction = request.decode(expected)?;
+    let ActionRequest { registry, target, options, caller, .. } = request;
+    let target = &target;
     registry.admit_subresource(target, "eviction", &mut eviction, caller, options).await?;
     let delete = delete_options(&target.name, &eviction, options.dry_run)?;
     let asked = DeleteOptions::from_value(&delete)?;

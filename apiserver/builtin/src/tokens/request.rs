@@ -34,12 +34,15 @@ pub fn request_token(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome
 /// 404 for an account or object that is not there, 422 for a TokenRequest that is invalid, 409 for
 /// another uid.
 async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
-    let ActionRequest { registry, signing_key: key, target, subresource, body, options, caller, .. } =
-        request;
-    let (target, subresource) = (&target, subresource.ok_or(Error::MethodNotAllowed)?);
+    let subresource = request.subresource.ok_or(Error::MethodNotAllowed)?;
     let expected =
         Expected { group: &subresource.group, version: &subresource.version, kind: &subresource.kind };
-    let mut request = body.decode(expected, options.field_validation, caller.warnings)?;
+    let body = request.decode(expected)?;
+    let ActionRequest { registry, signing_key: key, target, options, caller, .. } = request;
+    let (target, mut request) = (&target, body);
+    if request["spec"]["expirationSeconds"].is_null() {
+        request["spec"]["expirationSeconds"] = HOUR.into();
+    }
     let writer = FieldManager {
         manager: &manage::manager(&options.field_manager, caller.user_agent),
         api_version: &format!("{}/{}", subresource.group, subresource.version),
@@ -149,18 +152,13 @@ fn node_of(registry: &Registry, pod: &Value) -> Result<Option<(String, String)>>
 
 /// Checks that the body names the account of the path.
 fn fit(request: &Value, target: &Target, kind: &GroupKind) -> Result<()> {
-    let metadata = Field::root(request).get("metadata");
-    for (member, same, noun) in
-        [("name", &target.name, "name"), ("namespace", &target.namespace, "namespace")]
-    {
-        let said = metadata.get(member);
-        if !said.is_empty() && said.str() != same.as_str() {
-            let mut errors = Errors::new();
-            errors.push(said.invalid(format!("must match the service account {noun} if specified")));
-            return Err(Error::invalid(kind, &target.name, errors));
-        }
+    let said = Field::root(request).walk("metadata.name");
+    if said.is_empty() || said.str() == target.name {
+        return Ok(());
     }
-    Ok(())
+    let mut errors = Errors::new();
+    errors.push(said.invalid("must match the service account name if specified"));
+    Err(Error::invalid(kind, &target.name, errors))
 }
 
 /// Fills in what the request leaves open.
@@ -171,9 +169,6 @@ fn complete(request: &mut Value, account: &Value, key: &SigningKey) {
     let spec = &mut request["spec"];
     if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
         spec["audiences"] = json!(key.issuers());
-    }
-    if spec["expirationSeconds"].is_null() {
-        spec["expirationSeconds"] = HOUR.into();
     }
 }
 

@@ -104,7 +104,7 @@ impl Strategy for CustomResourceDefinitionStrategy {
 fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
     let Some(members) = schema.value().and_then(Value::as_object) else { return };
     let format = schema.get("format");
-    if !format.is_empty() && !formats::is_known(format.str()) {
+    if !format.is_empty() && !formats::is_known(format.str(), schema.get("type").str()) {
         let warning = format!("unrecognized format {}", quote(format.str()));
         if !warnings.contains(&warning) {
             warnings.push(warning);
@@ -122,11 +122,9 @@ fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Validates the schemas of all versions, and the fields that refer to them. A definition that was
-/// stored with invalid ones, before they were validated, keeps them.
-fn validate_schemas(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
-    let mut found = Errors::new();
-    find_schema_errors(spec, &mut found);
+/// Reports the errors of the schemas of all versions, and of the fields that refer to them. A
+/// definition that was stored with invalid ones, before they were validated, keeps them.
+fn report_schema_errors(found: Errors, old: Option<&Field<'_>>, errors: &mut Errors) {
     if found.is_empty() {
         return;
     }
@@ -199,8 +197,10 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     let reported = object.get("spec");
     let spec = internal::spec(reported.value().unwrap_or(&Value::Null));
     let spec = Field::at(Some(&spec), reported.path().clone());
-    validate_spec(&spec, old, errors);
-    validate_schemas(&spec, old, errors);
+    let mut of_schemas = Errors::new();
+    find_schema_errors(&spec, &mut of_schemas);
+    validate_spec(&spec, old, of_schemas.is_empty(), errors);
+    report_schema_errors(of_schemas, old, errors);
     if let Some(old) = old {
         let established = old.walk("status.conditions").items().any(|condition| {
             condition.get("type").str() == "Established" && condition.get("status").str() == "True"
@@ -224,7 +224,10 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     });
 }
 
-fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+/// Validates a spec.
+///
+/// - `has_sound_schemas`: whether no schema has an error
+fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, has_sound_schemas: bool, errors: &mut Errors) {
     validate_group(&spec.get("group"), errors);
     let scope = spec.get("scope");
     match scope.str() {
@@ -238,7 +241,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors)
         preserve.invalid("must be false in order to use defaults in the schema")
     });
     validate_versions(spec, errors);
-    validate_schema_rules(spec, old, errors);
+    validate_schema_rules(spec, old, has_sound_schemas, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
         let name = spec.get("names").get(name);
         errors.push_if(name.is_empty(), || name.required(""));
@@ -282,7 +285,12 @@ fn has_defaults(spec: &Field<'_>) -> bool {
 }
 
 /// Validates the rules of schemas, if these are new.
-fn validate_schema_rules(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
+fn validate_schema_rules(
+    spec: &Field<'_>,
+    old: Option<&Field<'_>>,
+    has_sound_schemas: bool,
+    errors: &mut Errors,
+) {
     let old = old.and_then(|old| old.get("spec").value().map(internal::spec));
     let old = Field::at(old.as_ref(), spec.path().clone());
     let is_old = |schema: &Field<'_>| {
@@ -293,7 +301,7 @@ fn validate_schema_rules(spec: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     let versions = spec.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
     for schema in versions.chain([spec.walk("validation.openAPIV3Schema")]) {
         // Where a schema is wrong, its rules are not looked at.
-        let is_sound = || errors.is_empty() || custom_resource_schema::is_sound(&schema);
+        let is_sound = || has_sound_schemas || custom_resource_schema::is_sound(&schema);
         if schema.exists() && !is_old(&schema) && is_sound() {
             super::rules::validate_rules(&schema, errors);
         }

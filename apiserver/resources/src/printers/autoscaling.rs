@@ -3,7 +3,7 @@
 use coracle_apimachinery::field::Field;
 use coracle_apimachinery::render::columns::NAME;
 use coracle_apimachinery::render::columns::Text::Field as Described;
-use coracle_apimachinery::render::columns::{AGE, Column, NAME_TEXT, Row, integer, string};
+use coracle_apimachinery::render::columns::{AGE, Column, Row, string};
 use serde_json::Value;
 
 /// The columns of HorizontalPodAutoscaler.
@@ -22,16 +22,6 @@ pub const HORIZONTAL_POD_AUTOSCALER: &[Column] = &[
     }),
     string("Replicas", Described("autoscaling.v2.HorizontalPodAutoscalerStatus.currentReplicas"), |row| {
         row.integer("status.currentReplicas")
-    }),
-    AGE,
-];
-
-/// The columns of Scale.
-pub const SCALE: &[Column] = &[
-    string("Name", NAME_TEXT, |row| row.text("metadata.name")),
-    integer("Desired", Described("autoscaling.v1.ScaleSpec.replicas"), |row| row.integer("spec.replicas")),
-    integer("Available", Described("autoscaling.v1.ScaleStatus.replicas"), |row| {
-        row.integer("status.replicas")
     }),
     AGE,
 ];

@@ -35,6 +35,8 @@ pub(super) fn schemas(
         embedded_envelopes(&mut object, &json!({"allOf": [reference_of_metadata], "description": text}));
         envelope(&mut object, "ObjectMeta", text, texts);
         object["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
+        let selectable: Vec<Value> =
+            resource.behavior.selectable_fields.custom().map(|field| json!({"fieldPath": field})).collect();
         let mut list_schema = json!({
             "type": "object",
             "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
@@ -48,6 +50,11 @@ pub(super) fn schemas(
         });
         let text = format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds");
         envelope(&mut list_schema, "ListMeta", &text, texts);
+        if !selectable.is_empty() {
+            for schema in [&mut object, &mut list_schema] {
+                schema["x-kubernetes-selectable-fields"] = json!(selectable);
+            }
+        }
         schemas.insert(kind, object);
         schemas.insert(list, list_schema);
     }

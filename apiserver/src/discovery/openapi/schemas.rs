@@ -125,7 +125,8 @@ impl<'a> Schemas<'a> {
     }
 
     fn member(&self, owner: &str, field: &FieldSchema) -> Value {
-        let mut schema = self.value(&field.ty, self.table.enumeration(field));
+        let enumeration = self.table.enumeration(field);
+        let mut schema = self.value(&field.ty, enumeration);
         let mut more = Map::new();
         let default = match field.default {
             Some(json) => serde_json::from_str(json).ok(),
@@ -133,8 +134,15 @@ impl<'a> Schemas<'a> {
             None => zero(&field.ty).filter(|zero| field.keep || zero.is_object()),
         };
         more.extend(default.map(|default| ("default".to_owned(), default)));
-        let text = self.texts.of_field(owner, field.name);
-        more.extend(text.map(|text| ("description".to_owned(), text.into())));
+        let mut text = self.texts.of_field(owner, field.name).unwrap_or_default().to_owned();
+        if field.ty == Type::String && !enumeration.is_empty() {
+            text.push_str(if text.is_empty() { "" } else { "\n\n" });
+            text.push_str("Possible enum values:");
+            text.extend(enumeration.iter().map(|value| format!("\n - `\"{value}\"`")));
+        }
+        if !text.is_empty() {
+            more.insert("description".into(), text.into());
+        }
         if field.ty.item().is_some() && field.list_declared {
             let (kind, keys) = match &field.list {
                 List::Atomic => ("atomic", None),

@@ -2,7 +2,7 @@
 
 use super::RequestFilter;
 use crate::Error;
-use crate::access::authenticate::{Authenticator, UNAUTHENTICATED};
+use crate::access::authenticate::{Authenticator, MISPLACED_SPACE, UNAUTHENTICATED, has_misplaced_space};
 use crate::access::tls::Peer;
 use crate::serve::connections::Connection;
 use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest, RequestRefusal};
@@ -24,6 +24,9 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Authenticate<'_> {
 
     fn request(&self, request: ReceivedRequest<B>) -> Result<(AuthenticatedRequest<B>, ()), RequestRefusal> {
         let ReceivedRequest { context, body } = request;
+        if has_misplaced_space(&context.parts.headers) {
+            context.warnings.extend([MISPLACED_SPACE.to_owned()]);
+        }
         let user = self.authenticator.authenticate_request(&context.parts, self.peer)?;
         // A request is authenticated once.
         let _ = context.user.set(user.clone());

@@ -161,7 +161,8 @@ impl Validator {
         } else if let Some(pattern) = rules.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
             errors.push(invalid(format!("{path} in body should match '{}'", pattern.text)));
         }
-        if let Some(format) = rules.format.as_deref().filter(|format| !formats::is_valid(format, text)) {
+        let format = known_format(structural).filter(|format| !formats::is_valid(format, text));
+        if let Some(format) = format {
             let shown = crate::field::quote(text);
             let detail = format!("{path} in body must be of type {format}: {shown}");
             errors.push(self.error(ErrorType::TypeInvalid, path, Some(text.into()), detail));
@@ -315,14 +316,22 @@ fn wrong_type(value: &Value, structural: &Structural) -> Option<(String, &'stati
     if fits {
         return None;
     }
-    // A value with a known format must have that format, unless it is a string or a list.
-    let format = structural.rules.format.as_ref().filter(|format| formats::is_known(format));
-    match (format, value) {
+    let is_number = matches!(wanted, StructuralType::Integer | StructuralType::Number);
+    match (known_format(structural), value) {
         (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
-            Some((format.clone(), got_format))
+            Some((format.to_owned(), got_format))
         }
+        // kube-apiserver leaves strings and lists to the validation of their format, which does not
+        // look at lists.
+        (Some(_), Value::String(_) | Value::Array(_)) if !is_number => None,
         _ => Some((wanted.name().to_owned(), got)),
     }
+}
+
+/// Returns the format of a schema, if it is known for its type.
+fn known_format(structural: &Structural) -> Option<&str> {
+    let of_type = structural.ty.map_or("", StructuralType::name);
+    structural.rules.format.as_deref().filter(|format| formats::is_known(format, of_type))
 }
 
 /// The types of `x-kubernetes-int-or-string`.
