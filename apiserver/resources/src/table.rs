@@ -97,7 +97,8 @@ fn texts(list: &[&'static str]) -> Vec<Text> {
 }
 
 /// The groups whose kinds are not served as Tables below `/status`.
-const WITHOUT_TABLES_OF_STATUS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+const WITHOUT_TABLES_OF_STATUS: [&str; 4] =
+    ["apiextensions.k8s.io", "apiregistration.k8s.io", "resource.k8s.io", "scheduling.k8s.io"];
 
 /// Returns the subresource; None if it has no function in this server.
 fn subresource(

@@ -231,29 +231,20 @@ impl Server {
         let _ = stream.set_nodelay(true);
         // A tunnel, unlike a request, may be silent for ever.
         keep_alive(&stream);
-        let is_http = tokio::select! {
-            is_http = timeout(HANDSHAKE, is_http(&stream)) => is_http,
-            _ = draining.wait_for(|draining| *draining) => return,
-        };
-        let mut stream = Lingering::new(stream, LINGER, connection.clone());
-        match is_http {
-            Ok(false) => {}
-            Ok(true) => {
-                self.api.metrics().tls_handshake_error();
-                // The client may have left.
-                let _ = timeout(HANDSHAKE, async {
-                    stream.write_all(NO_TLS).await?;
-                    stream.shutdown().await
-                })
-                .await;
-                return;
+        let handshake = async {
+            let is_http = is_http(&stream).await;
+            let mut stream = Lingering::new(stream, LINGER, connection.clone());
+            if is_http {
+                stream.write_all(NO_TLS).await?;
+                stream.shutdown().await?;
+                return Err(std::io::Error::other("a request without TLS"));
             }
-            Err(_) => return,
-        }
-        let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
-        stream.set_write_timeout(Some(STALL_TIMEOUT));
+            let mut stream = TimeoutStream::new(Observed::new(stream, Turns::default()));
+            stream.set_write_timeout(Some(STALL_TIMEOUT));
+            self.acceptor.accept(Box::pin(stream)).await
+        };
         let accepted = tokio::select! {
-            accepted = timeout(HANDSHAKE, self.acceptor.accept(Box::pin(stream))) => accepted,
+            accepted = timeout(HANDSHAKE, handshake) => accepted,
             _ = draining.wait_for(|draining| *draining) => return,
         };
         let stream = match accepted {

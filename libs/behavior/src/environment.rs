@@ -88,10 +88,13 @@ impl Environment {
         let spec = pod.spec.as_ref();
         let is_of_host = spec
             .is_some_and(|spec| spec.host_network == Some(true) || spec.set_hostname_as_fqdn == Some(true));
-        let name = spec.and_then(|spec| spec.hostname.as_deref()).or(pod.metadata.name.as_deref());
+        let chosen = |name: Option<&String>| name.cloned().filter(|name| !name.is_empty());
+        let name = spec.and_then(|spec| {
+            chosen(spec.hostname_override.as_ref()).or_else(|| chosen(spec.hostname.as_ref()))
+        });
+        let name = name.or_else(|| pod.metadata.name.clone());
         // A longer name is cut.
-        let name = name.filter(|name| !is_of_host && name.len() <= MAX_HOST_NAME_LENGTH);
-        self.host_name = name.map(str::to_owned);
+        self.host_name = name.filter(|name| !is_of_host && name.len() <= MAX_HOST_NAME_LENGTH);
         if self.get("HOSTNAME") == Variable::Unset {
             self.set("HOSTNAME", self.host_name.clone());
         }

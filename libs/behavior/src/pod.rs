@@ -239,16 +239,8 @@ impl PodBehavior {
 
     /// Returns the log of a container that started at a time, unless it is stopped.
     pub fn log(&self, pod: &Pod, role: Role, container: &Container, started: Timestamp) -> Vec<Line> {
-        let at_start = |text: &str| {
-            let lines = text.lines().map(|line| Line {
-                at: Duration::ZERO,
-                text: format!("{line}\n"),
-                is_error: false,
-            });
-            lines.collect()
-        };
-        if let Some(text) = &self.log {
-            return at_start(text);
+        if let Some(lines) = self.annotated_log() {
+            return lines;
         }
         let Run { mut output, unsimulated, .. } = self.run(pod, role, container, started);
         if let Some(Unsimulated { at, command }) = unsimulated {
@@ -263,18 +255,27 @@ impl PodBehavior {
         output
     }
 
+    /// Returns the log that the annotation says.
+    fn annotated_log(&self) -> Option<Vec<Line>> {
+        let lines = self.log.as_ref()?.lines();
+        let at_start = |line| Line { at: Duration::ZERO, text: format!("{line}\n"), is_error: false };
+        Some(lines.map(at_start).collect())
+    }
+
     /// Returns the termination message of a container, as the kubelet reads it from its file, or
     /// from its log if it failed and its policy is `FallbackToLogsOnError`.
     ///
     /// - `ending`: its end
     pub fn termination_message(&self, started: &Started, ending: Ending) -> Option<String> {
         let Started { pod, role, container, at } = *started;
-        let written = self.run(pod, role, container, at).files.message(ending.after);
-        let message = last_bytes(written, MAX_MESSAGE);
+        let run = self.run(pod, role, container, at);
+        // What it left in the background ended with it.
+        let end = run.end.map_or(ending.after, |end| end.after.min(ending.after));
+        let message = last_bytes(run.files.message(end), MAX_MESSAGE);
         let uses_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
         let mut message = if message.is_empty() && uses_log && ending.code != 0 {
-            let mut lines = self.log(pod, role, container, at);
-            lines.retain(|line| line.at <= ending.after);
+            let mut lines = self.annotated_log().unwrap_or(run.output);
+            lines.retain(|line| line.at <= end);
             let text = lines.iter().rev().take(MAX_MESSAGE_LINES).rev().map(|line| line.text.as_str());
             last_bytes(text.collect(), MAX_LOGGED_MESSAGE)
         } else {

@@ -78,7 +78,8 @@ struct Phase {
 struct Results {
     kind: &'static str,
     phases: Vec<Phase>,
-    delay: u64,
+    /// The time of the first probe.
+    begin: Duration,
     period: u64,
     failures: u64,
     successes: u64,
@@ -101,7 +102,7 @@ impl PodBehavior {
         let readiness = self.results("Readiness", started.container.readiness_probe.as_ref(), started, now);
         match readiness {
             None => Readiness::default(),
-            Some(results) => results.readiness(age),
+            Some(results) => results.from(has_started).readiness(has_started, age),
         }
     }
 
@@ -110,13 +111,15 @@ impl PodBehavior {
         let startup = self.results("Startup", started.container.startup_probe.as_ref(), started, now);
         let has_started = match startup {
             None => Duration::ZERO,
-            Some(results) => match results.first_failure(Duration::ZERO) {
-                Some(failure) => return Some(failure),
-                None => results.first_success().unwrap_or_default(),
+            Some(results) => match (results.first_success(), results.first_failure()) {
+                (success, Some(failure)) if success.is_none_or(|success| failure.after < success) => {
+                    return Some(failure);
+                }
+                (success, _) => success.unwrap_or_default(),
             },
         };
         let liveness = self.results("Liveness", started.container.liveness_probe.as_ref(), started, now);
-        liveness?.first_failure(has_started)
+        liveness?.from(has_started).first_failure()
     }
 
     /// Returns the results of a probe; None if there is none, or it always succeeds.
@@ -137,7 +140,7 @@ impl PodBehavior {
         phases.iter().any(|phase| phase.failure.is_some()).then(|| Results {
             kind,
             phases,
-            delay: number(probe.initial_delay_seconds, 0),
+            begin: Duration::from_secs(number(probe.initial_delay_seconds, 0)),
             period: number(probe.period_seconds, PERIOD).max(1),
             failures: number(probe.failure_threshold, FAILURES).max(1),
             successes: number(probe.success_threshold, SUCCESSES).max(1),
@@ -229,11 +232,11 @@ fn phases_of_agnhost(container: &Container, http: &HTTPGetAction) -> Option<Vec<
     const HEALTHY: Duration = Duration::from_secs(10);
     let words: Vec<&str> =
         container.command.iter().chain(&container.args).flatten().map(String::as_str).collect();
-    let is_it = image_name(container.image.as_deref().unwrap_or_default()) == "agnhost"
+    let is_agnhost = image_name(container.image.as_deref().unwrap_or_default()) == "agnhost"
         && matches!(*words, ["liveness"] | ["/agnhost", "liveness"]);
     // The second one is redirected to the first.
     let is_healthz = matches!(http.path.as_deref(), Some("/healthz" | "/redirect?loc=%2Fhealthz"));
-    (is_it && is_healthz).then(|| {
+    (is_agnhost && is_healthz).then(|| {
         let failure = "HTTP probe failed with statuscode: 500".to_owned();
         vec![Phase { from: Duration::ZERO, failure: None }, Phase { from: HEALTHY, failure: Some(failure) }]
     })
@@ -248,42 +251,53 @@ struct Streak<'a> {
 }
 
 impl Results {
+    /// Returns the results of a probe that begins when the container has started, or after its
+    /// initial delay if that is later.
+    fn from(self, has_started: Duration) -> Results {
+        Results { begin: self.begin.max(has_started), ..self }
+    }
+
     /// Returns the time of a probe by its number.
     fn time(&self, number: u64) -> Duration {
-        Duration::from_secs(self.delay.saturating_add(self.period.saturating_mul(number)))
+        self.begin.saturating_add(Duration::from_secs(self.period.saturating_mul(number)))
     }
 
     /// Returns the number of the first probe that is not before a time.
-    fn number(&self, from: Duration) -> u64 {
-        let seconds = from.as_secs().saturating_add(u64::from(from.subsec_nanos() > 0));
-        seconds.saturating_sub(self.delay).div_ceil(self.period)
+    fn first_probe_at(&self, from: Duration) -> u64 {
+        let passed = from.saturating_sub(self.begin);
+        let seconds = passed.as_secs().saturating_add(u64::from(passed.subsec_nanos() > 0));
+        seconds.div_ceil(self.period)
     }
 
-    /// Iterates over the streaks of results from a time on; the last one has no end.
-    fn streaks(&self, start: Duration) -> impl Iterator<Item = Streak<'_>> {
+    /// Iterates over the streaks of results; the last one has no end.
+    fn streaks(&self) -> impl Iterator<Item = Streak<'_>> {
         let ends = self.phases.iter().skip(1).map(|phase| phase.from).chain([Duration::MAX]);
-        self.phases.iter().zip(ends).filter_map(move |(phase, end)| {
-            let (first, next) = (self.number(phase.from.max(start)), self.number(end.max(start)));
+        self.phases.iter().zip(ends).filter_map(|(phase, end)| {
+            let (first, next) = (self.first_probe_at(phase.from), self.first_probe_at(end));
             let count = next.saturating_sub(first);
             (count > 0).then_some(Streak { first, count, failure: phase.failure.as_ref() })
         })
+    }
+
+    /// Returns the failure at a time.
+    fn failure_at(&self, time: Duration) -> Option<&str> {
+        let phase = self.phases.iter().rev().find(|phase| phase.from <= time);
+        phase.and_then(|phase| phase.failure.as_deref())
     }
 
     fn failing(&self, output: &str, after: Duration) -> FailingProbe {
         FailingProbe { kind: self.kind, output: output.to_owned(), after }
     }
 
-    /// Returns the failure that counts first of probes from a time on. One of the startup does not
-    /// if it has succeeded before.
-    fn first_failure(&self, start: Duration) -> Option<FailingProbe> {
+    /// Returns the failure that counts first.
+    fn first_failure(&self) -> Option<FailingProbe> {
         let mut failed = 0;
-        for Streak { first, count, failure } in self.streaks(start) {
+        for Streak { first, count, failure } in self.streaks() {
             match failure {
                 Some(output) if count.saturating_add(failed) >= self.failures => {
                     return Some(self.failing(output, self.time(first + (self.failures - failed) - 1)));
                 }
                 Some(_) => failed += count,
-                None if self.kind == "Startup" => return None,
                 None => failed = 0,
             }
         }
@@ -292,9 +306,11 @@ impl Results {
 
     /// Returns the time of the first success.
     fn first_success(&self) -> Option<Duration> {
-        let succeeds_at_once = self.phases.first().is_some_and(|phase| phase.failure.is_none());
-        let first = || self.streaks(Duration::ZERO).find(|streak| streak.failure.is_none());
-        if succeeds_at_once { Some(Duration::ZERO) } else { first().map(|streak| self.time(streak.first)) }
+        let first = || self.streaks().find(|streak| streak.failure.is_none());
+        match self.failure_at(Duration::ZERO) {
+            None => Some(Duration::ZERO),
+            Some(_) => first().map(|streak| self.time(streak.first)),
+        }
     }
 
     /// Returns the last failure before an age, or the first one.
@@ -304,11 +320,11 @@ impl Results {
         Some(self.failing(output, Duration::ZERO))
     }
 
-    /// Returns the readiness at an age.
-    fn readiness(&self, age: Duration) -> Readiness {
-        let mut failing = self.phases.first().and_then(|phase| phase.failure.as_deref());
+    /// Returns the readiness at an age of a container that has started at a time.
+    fn readiness(&self, has_started: Duration, age: Duration) -> Readiness {
+        let mut failing = self.failure_at(has_started);
         let (mut failed, mut succeeded) = (0, 0);
-        for Streak { first, count, failure } in self.streaks(Duration::ZERO) {
+        for Streak { first, count, failure } in self.streaks() {
             let (same, other, threshold) = match failure {
                 Some(_) => (&mut failed, &mut succeeded, self.failures),
                 None => (&mut succeeded, &mut failed, self.successes),
@@ -485,6 +501,10 @@ mod tests {
             "startupProbe": cat(0, 10, 30),
             "livenessProbe": {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1},
         });
+        let starts = |path: &str, period: u64, readiness: Value| {
+            let startup = json!({"exec": {"command": ["cat", path]}, "periodSeconds": period});
+            json!({"startupProbe": startup, "readinessProbe": readiness})
+        };
         for (script, probes, want) in [
             // The example of the documentation of Kubernetes.
             ("touch /tmp/f; sleep 30; rm -f /tmp/f; sleep 600", liveness(), "0 ready, 40 Liveness"),
@@ -509,6 +529,21 @@ mod tests {
                 "0 starting, 10 ready, 10 Liveness",
             ),
             ("sleep 600", false_after_startup, "0 starting, 290 Startup"),
+            (
+                "sleep 1; touch /tmp/ok; sleep 1; touch /tmp/up; sleep 600",
+                starts("/tmp/up", 1, json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 60})),
+                "0 starting, 2 ready",
+            ),
+            (
+                "sleep 1; touch /tmp/up; sleep 4; touch /tmp/ok; sleep 600",
+                starts(
+                    "/tmp/up",
+                    1,
+                    json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 3, "initialDelaySeconds": 2}),
+                ),
+                "0 starting, 1 unready, 5 ready",
+            ),
+            ("touch /tmp/f; sleep 1; rm /tmp/f; sleep 600", json!({"startupProbe": cat(2, 1, 3)}), "0 ready"),
         ] {
             assert_eq!(course(script, &probes), want, "{script} {probes}");
         }

@@ -150,13 +150,12 @@ impl ResourceInfo {
 
     /// Returns the columns of an object of a type: that of the resource or of a subresource.
     pub fn printer(&self, type_ref: &TypeRef) -> &Printer {
-        let of_subresource =
-            || self.subresources.iter().find(|one| one.type_ref == *type_ref)?.printer.as_ref();
-        let is_own = *type_ref == self.type_ref;
-        Some(&self.behavior.printer)
-            .filter(|_| is_own)
-            .or_else(of_subresource)
-            .unwrap_or(&self.behavior.printer)
+        let own = &self.behavior.printer;
+        if *type_ref == self.type_ref {
+            return own;
+        }
+        let subresource = self.subresources.iter().find(|one| one.type_ref == *type_ref);
+        subresource.and_then(|subresource| subresource.printer.as_ref()).unwrap_or(own)
     }
 
     /// Returns kube-apiserver's internal Go type, which messages about responses contain.

@@ -29,8 +29,8 @@ pub struct Subresource {
 /// Equality as seen by clients, like that of resources: columns do not count.
 impl PartialEq for Subresource {
     fn eq(&self, other: &Subresource) -> bool {
-        let names = |one: &Subresource| [&one.name, &one.group, &one.version, &one.kind].map(Text::clone);
-        names(self) == names(other)
+        (&self.name, &self.group, &self.version, &self.kind)
+            == (&other.name, &other.group, &other.version, &other.kind)
             && (&self.verbs, &self.type_ref, self.endpoint) == (&other.verbs, &other.type_ref, other.endpoint)
     }
 }

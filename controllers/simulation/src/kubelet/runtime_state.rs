@@ -215,6 +215,16 @@ impl PodRuntimeState {
         self.containers.iter().any(|container| container.state == State::Waiting)
     }
 
+    /// Returns `true` if a main container ran.
+    pub fn is_initialized(&self) -> bool {
+        let ran = |container: &Container| match &container.state {
+            State::Waiting => false,
+            State::Exited(exit) => exit.ran.is_some(),
+            State::Running { .. } | State::BackOff { .. } => true,
+        };
+        self.main_containers().any(ran)
+    }
+
     pub fn main_containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|container| container.role == Role::Main)
     }
@@ -313,6 +323,7 @@ impl PodRuntimeState {
     /// after them.
     fn run(&mut self, during: &During<'_>, progress: &mut Progress) {
         let all = || containers(during.pod);
+        let is_initialized = self.is_initialized();
         for (container, (_, spec)) in
             self.containers.iter_mut().zip(all()).filter(|(_, (role, _))| *role == Role::Ephemeral)
         {
@@ -325,6 +336,8 @@ impl PodRuntimeState {
             container.run(&spec, during, progress);
             match (role, &container.state) {
                 (Role::Sidecar, State::Waiting) => return,
+                // What follows waits for its startup probe, once.
+                (Role::Sidecar, _) if container.is_starting && !is_initialized => return,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
                     self.finish(during);

@@ -131,10 +131,11 @@ fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp)
 }
 
 fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
+    let is_initialized = state.is_initialized();
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
         (_, Role::Init) => false,
-        (state, _) => *state != State::Waiting,
+        (state, _) => *state != State::Waiting && (!container.is_starting || is_initialized),
     };
     let init = state.containers.iter();
     let init = init.filter(|container| matches!(container.role, Role::Init | Role::Sidecar));

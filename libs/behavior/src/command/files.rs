@@ -8,37 +8,48 @@ use k8s_openapi::api::core::v1::Container;
 /// The changes that are kept; after more, nothing is known of the files.
 const MAX_CHANGES: usize = 64;
 
+/// The reads that are noted.
+const MAX_NOTED: usize = 16;
+
+/// The volumes beside the paths that are known; with more of them, nothing is known of the files.
+const MAX_MOUNTS: usize = 16;
+
+/// The directory that is assumed to be empty in every image.
+const TEMPORARY: &str = "/tmp";
+
 /// The file with the termination message, unless a container names another one.
 const MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// The directory under which every container has a volume with its token, which no program writes.
 const TOKENS: &str = "/var/run/secrets/";
 
-/// The files of a container: those that it starts with, and how its first command changes them.
+/// The files of a container: its state at the start, and the changes that its first command makes.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// None: nothing is known, and what is written is not noted.
-    place: Option<Place>,
+    /// None: nothing is known, and changes are not noted.
+    paths: Option<ContainerPaths>,
     /// In the order in which they were noted, which differs from that of their times if some were
     /// made in the background.
     changes: Vec<Change>,
+    /// The number of changes that were made by an earlier command.
+    earlier: usize,
     /// The time from which on nothing is known.
     known_until: Option<Duration>,
     reads: RefCell<Reads>,
 }
 
-/// The files that a command reads, each of them once, with the state that it finds first.
+/// The files that a command reads, each of them once, with the state that it finds first. Files that
+/// it has written itself are not among them.
 pub type Reads = Vec<(String, File)>;
-
-/// The reads that are noted.
-const MAX_NOTED: usize = 16;
 
 /// The part of a container's specification that decides about files.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct ContainerPaths {
     working_dir: Option<String>,
-    /// The paths of volumes, of which nothing is known.
+    /// The volumes above and below the paths that are known. Their files are unknown.
     mounts: Vec<String>,
+    /// Whether the working directory may be in a volume.
+    may_work_in_volume: bool,
     message_path: String,
     is_read_only: bool,
 }
@@ -46,15 +57,9 @@ struct Place {
 #[derive(Clone, Debug)]
 struct Change {
     at: Duration,
-    effect: Effect,
-}
-
-#[derive(Clone, Debug)]
-enum Effect {
-    /// A file has a content; None if it does not exist.
-    Set { path: String, content: Option<String> },
-    /// Anything may have happened.
-    Forget,
+    /// The file; None: any file may have changed.
+    path: Option<String>,
+    file: File,
 }
 
 /// The state of a file.
@@ -79,25 +84,38 @@ impl Files {
         let security = container.security_context.as_ref();
         // A hook may write any files.
         let has_hook = container.lifecycle.as_ref().is_some_and(|hooks| hooks.post_start.is_some());
-        let mounts = container.volume_mounts.iter().flatten();
-        let mounts = mounts.map(|mount| mount.mount_path.trim_end_matches('/').to_owned());
-        let place = Place {
-            working_dir: container.working_dir.clone(),
-            mounts: mounts.filter(|path| !path.starts_with(TOKENS)).collect(),
+        let working_dir = container.working_dir.as_deref().map(|path| path.trim_end_matches('/'));
+        let mounts = || {
+            let mounts = container.volume_mounts.iter().flatten();
+            let mounts = mounts.map(|mount| mount.mount_path.trim_end_matches('/'));
+            mounts.filter(|path| !path.starts_with(TOKENS))
+        };
+        let is_near = |mount: &&str| {
+            let known = [Some(TEMPORARY), working_dir];
+            known.into_iter().flatten().any(|path| is_within(path, mount) || is_within(mount, path))
+        };
+        let mounts_near: Vec<String> =
+            mounts().filter(is_near).take(MAX_MOUNTS + 1).map(str::to_owned).collect();
+        let is_known = !has_hook && mounts_near.len() <= MAX_MOUNTS;
+        let paths = ContainerPaths {
+            working_dir: working_dir.map(str::to_owned),
+            mounts: mounts_near,
+            may_work_in_volume: working_dir.is_none() && mounts().next().is_some(),
             message_path: message_path(container).to_owned(),
             is_read_only: security.and_then(|security| security.read_only_root_filesystem) == Some(true),
         };
-        Files { place: (!has_hook).then_some(place), ..Files::default() }
+        Files { paths: is_known.then_some(paths), ..Files::default() }
     }
 
-    /// Returns the files that there are at a time, as what a command starts with.
+    /// Returns the files at a time, as what another command starts with.
     pub fn at(&self, time: Duration) -> Files {
         let mut changes: Vec<Change> = self.changes.iter().filter(|one| one.at <= time).cloned().collect();
         changes.sort_by_key(|change| change.at);
         changes.iter_mut().for_each(|change| change.at = Duration::ZERO);
         let is_known = self.known_until.is_none_or(|until| time < until);
         Files {
-            place: self.place.clone(),
+            paths: self.paths.clone(),
+            earlier: changes.len(),
             changes,
             known_until: (!is_known).then_some(Duration::ZERO),
             reads: RefCell::default(),
@@ -115,7 +133,7 @@ impl Files {
 
     /// Returns `true` unless nothing is known of any file.
     pub fn are_known(&self) -> bool {
-        self.place.is_some()
+        self.paths.is_some()
     }
 
     /// Returns the first files that were read.
@@ -125,37 +143,37 @@ impl Files {
 
     /// Reads a file at a time.
     pub fn get(&self, path: &str, at: Duration) -> File {
-        let state = self.state(path, at);
+        let (state, index) = self.state(path, at);
+        let is_own = index.is_some_and(|index| index >= self.earlier);
         let mut reads = self.reads.borrow_mut();
-        if reads.len() < MAX_NOTED && reads.iter().all(|(known, _)| known != path) {
+        if !is_own && reads.len() < MAX_NOTED && reads.iter().all(|(known, _)| known != path) {
             reads.push((path.to_owned(), state.clone()));
         }
         state
     }
 
-    fn state(&self, path: &str, at: Duration) -> File {
-        let Some((place, path)) = self.place.as_ref().and_then(|place| Some((place, place.resolve(path)?)))
+    /// Returns the state of a file, and the index of the change that made it.
+    fn state(&self, path: &str, at: Duration) -> (File, Option<usize>) {
+        let Some((paths, path)) = self.paths.as_ref().and_then(|paths| Some((paths, paths.resolve(path)?)))
         else {
-            return File::Unknown;
+            return (File::Unknown, None);
         };
         if self.known_until.is_some_and(|until| until <= at) {
-            return File::Unknown;
+            return (File::Unknown, None);
         }
-        let of_it = |change: &&Change| match &change.effect {
-            Effect::Set { path: other, .. } => *other == path,
-            Effect::Forget => true,
-        };
+        let concerns_it = |change: &Change| change.path.as_ref().is_none_or(|other| *other == path);
+        let changes = self.changes.iter().enumerate();
         // The last one of those with the latest time.
-        let last = self.changes.iter().filter(|change| change.at <= at).filter(of_it);
-        match last.max_by_key(|change| change.at).map(|change| &change.effect) {
-            Some(Effect::Set { content: Some(content), .. }) => File::Content(content.clone()),
-            Some(Effect::Set { content: None, .. }) => File::Absent,
-            Some(Effect::Forget) => File::Unknown,
-            None if path == place.message_path => File::Content(String::new()),
-            // It is empty in any image.
-            None if path.starts_with("/tmp/") => File::Absent,
-            None => File::Unknown,
+        let last = changes.filter(|(_, change)| change.at <= at && concerns_it(change));
+        if let Some((index, change)) = last.max_by_key(|(_, change)| change.at) {
+            return (change.file.clone(), Some(index));
         }
+        let first = match path {
+            path if path == paths.message_path => File::Content(String::new()),
+            path if is_within(&path, TEMPORARY) => File::Absent,
+            _ => File::Unknown,
+        };
+        (first, None)
     }
 
     /// Returns `true` if a command may create and remove a file of this path: in `/tmp`, in the
@@ -163,41 +181,37 @@ impl Files {
     pub fn is_writable(&self, path: &str) -> bool {
         let name = path.strip_prefix("/tmp/").or(path.strip_prefix("./")).unwrap_or(path);
         let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-        match &self.place {
-            Some(place) if path == place.message_path => true,
-            Some(place) => is_name && !place.is_read_only,
+        match &self.paths {
+            Some(paths) if path == paths.message_path => true,
+            Some(paths) => is_name && !paths.is_read_only,
             None => is_name,
         }
     }
 
-    /// Sets the content of a file, or removes it.
-    pub fn set(&mut self, path: &str, content: Option<String>, at: Duration) {
-        let Some(path) = self.place.as_ref().and_then(|place| place.resolve(path)) else { return };
-        let is_same = match (self.state(&path, at), &content) {
-            (File::Content(old), Some(new)) => old == *new,
-            (File::Absent, None) => true,
-            _ => false,
-        };
-        if !is_same {
-            self.note(Change { at, effect: Effect::Set { path, content } });
+    /// Sets the state of a file from a time on.
+    pub fn set(&mut self, path: &str, file: File, at: Duration) {
+        let Some(path) = self.paths.as_ref().and_then(|paths| paths.resolve(path)) else { return };
+        if file == File::Unknown || self.state(&path, at).0 != file {
+            self.note(Change { at, path: Some(path), file });
         }
     }
 
     /// Notes that any file may have changed.
     pub fn forget(&mut self, at: Duration) {
-        if self.place.is_some() {
-            self.note(Change { at, effect: Effect::Forget });
+        if self.paths.is_some() {
+            self.note(Change { at, path: None, file: File::Unknown });
         }
     }
 
     /// Notes that nothing is known any more from a time on.
-    pub fn end(&mut self, at: Duration) {
+    pub fn forget_from(&mut self, at: Duration) {
         self.known_until = Some(self.known_until.map_or(at, |until| until.min(at)));
     }
 
     fn note(&mut self, change: Change) {
-        if self.changes.len() == MAX_CHANGES {
-            self.end(change.at);
+        // Those of an earlier command do not count.
+        if self.changes.len() - self.earlier == MAX_CHANGES {
+            self.forget_from(change.at);
         } else {
             self.changes.push(change);
         }
@@ -205,33 +219,38 @@ impl Files {
 
     /// Returns the termination message at a time; empty if it is not known.
     pub fn message(&self, at: Duration) -> String {
-        let path = self.place.as_ref().map(|place| place.message_path.clone()).unwrap_or_default();
-        match self.state(&path, at) {
+        let path = self.paths.as_ref().map_or("", |paths| &paths.message_path);
+        match self.state(path, at).0 {
             File::Content(text) => text,
             File::Absent | File::Unknown => String::new(),
         }
     }
 }
 
-impl Place {
+impl ContainerPaths {
     /// Returns the absolute path of a file, or one that begins with `./` if the image decides about
     /// the working directory; None if it is in a volume or not plain.
     fn resolve(&self, path: &str) -> Option<String> {
         let relative = path.strip_prefix("./").unwrap_or(path);
+        let is_plain = relative
+            .strip_prefix('/')
+            .unwrap_or(relative)
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..");
         let path = match &self.working_dir {
             _ if path.starts_with('/') => path.to_owned(),
-            Some(dir) => format!("{}/{relative}", dir.trim_end_matches('/')),
-            // A volume may be mounted there.
-            None if !self.mounts.is_empty() => return None,
+            Some(dir) => format!("{dir}/{relative}"),
+            None if self.may_work_in_volume => return None,
             None => format!("./{relative}"),
         };
-        let is_plain = path.split('/').all(|part| part != "..") && !path.contains("//");
-        let is_below = |mount: &String| {
-            path.strip_prefix(mount.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let in_volume = self.mounts.iter().any(is_below);
+        let in_volume = self.mounts.iter().any(|mount| is_within(&path, mount));
         (is_plain && (!in_volume || path == self.message_path)).then_some(path)
     }
+}
+
+/// Returns `true` if a path is that of a directory or below it.
+fn is_within(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns the path of the file with a container's termination message.

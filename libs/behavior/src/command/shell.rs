@@ -260,21 +260,29 @@ impl Shell {
         let [name] = arguments else { return self.unclear() };
         match self.environment.get(name) {
             Variable::Set(value) if !self.locals.contains(name) => self.write(Some(format!("{value}\n"))),
-            Variable::Unset => Ok(1),
-            Variable::Set(_) | Variable::Unknown => self.unclear(),
+            // Images set variables, too.
+            Variable::Set(_) | Variable::Unset | Variable::Unknown => self.unclear(),
         }
     }
 
-    /// Returns the state of a file.
-    fn file(&mut self, path: &str) -> Result<File, Stop> {
+    /// Returns the state of a file. In the background it is not known, since what happens meanwhile
+    /// is simulated later.
+    fn file(&mut self, path: &str, at: Duration) -> Result<File, Stop> {
+        self.spend(path.len())?;
         if self.is_in_background {
             return Ok(File::Unknown);
         }
-        let file = self.files.get(path, self.now);
+        let file = self.files.get(path, at);
         if let File::Content(text) = &file {
             self.spend(text.len())?;
         }
         Ok(file)
+    }
+
+    /// Sets the state of a file. After a change in the background it is not known.
+    fn set_file(&mut self, path: &str, file: File, at: Duration) {
+        let file = if self.is_in_background { File::Unknown } else { file };
+        self.files.set(path, file, at);
     }
 
     /// Executes `cat` with files: it writes those that exist, and fails if one does not.
@@ -284,11 +292,11 @@ impl Shell {
         }
         let mut code = 0;
         for path in paths {
-            match self.file(path)? {
+            match self.file(path, self.now)? {
                 File::Content(text) if text.is_empty() => {}
                 File::Content(text) => drop(self.write(Some(text))?),
                 File::Absent => {
-                    self.complain(format!("cat: can't open '{path}': No such file or directory\n"))?;
+                    self.write_error(format!("cat: can't open '{path}': No such file or directory\n"))?;
                     code = 1;
                 }
                 File::Unknown => return self.unclear(),
@@ -303,9 +311,10 @@ impl Shell {
             return self.unclear();
         }
         for path in paths {
-            // One of which nothing is known exists afterwards, with a content that is not known.
-            if self.files.get(path, self.now) == File::Absent {
-                self.files.set(path, Some(String::new()), self.now);
+            match self.file(path, self.now)? {
+                File::Absent => self.set_file(path, File::Content(String::new()), self.now),
+                File::Unknown => self.set_file(path, File::Unknown, self.now),
+                File::Content(_) => {}
             }
         }
         Ok(0)
@@ -326,13 +335,13 @@ impl Shell {
         }
         let mut code = 0;
         for path in paths {
-            match self.file(path)? {
+            match self.file(path, self.now)? {
                 File::Unknown if !is_forced => return self.unclear(),
                 File::Absent if !is_forced => {
-                    self.complain(format!("rm: can't remove '{path}': No such file or directory\n"))?;
+                    self.write_error(format!("rm: can't remove '{path}': No such file or directory\n"))?;
                     code = 1;
                 }
-                _ => self.files.set(path, None, self.now),
+                _ => self.set_file(path, File::Absent, self.now),
             }
         }
         Ok(code)
@@ -351,12 +360,12 @@ impl Shell {
             words => (false, words),
         };
         let is_true = match *words {
-            ["-e" | "-f" | "-r", path] => match self.file(path)? {
+            ["-e" | "-f" | "-r", path] => match self.file(path, self.now)? {
                 File::Content(_) => Some(true),
                 File::Absent => Some(false),
                 File::Unknown => None,
             },
-            ["-s", path] => match self.file(path)? {
+            ["-s", path] => match self.file(path, self.now)? {
                 File::Content(text) => Some(!text.is_empty()),
                 File::Absent => Some(false),
                 File::Unknown => None,
@@ -370,7 +379,7 @@ impl Shell {
     }
 
     /// Writes an error.
-    fn complain(&mut self, text: String) -> Result<(), Stop> {
+    fn write_error(&mut self, text: String) -> Result<(), Stop> {
         self.spend(text.len())?;
         self.output.push(Text { at: self.now, text, is_error: true });
         Ok(())
@@ -524,7 +533,7 @@ impl Shell {
 
     /// Ends a loop that goes on and is followed no longer: it may change files again.
     fn endless(&mut self) -> Stop {
-        self.files.end(self.now);
+        self.files.forget_from(self.now);
         Stop::Endless
     }
 
@@ -604,7 +613,9 @@ impl Shell {
             None => self.execute(arguments, depth),
         };
         if command.output != Sink::Own || command.errors != Sink::Own {
-            for text in self.output.split_off(outputs) {
+            let mut texts = self.output.split_off(outputs);
+            texts.sort_by_key(|text| text.at);
+            for text in texts {
                 let sink = if text.is_error { &command.errors } else { &command.output };
                 self.pass(text, sink)?;
             }
@@ -612,14 +623,14 @@ impl Shell {
         outcome
     }
 
-    /// Opens the file that a stream leads to. Whether that succeeds.
+    /// Opens the file that a stream leads to. Returns `false` if it may not be written.
     fn open(&mut self, sink: &Sink) -> bool {
         let Sink::File { path, is_appended } = sink else { return true };
         if !self.files.is_writable(path) {
             return false;
         }
         if !is_appended {
-            self.files.set(path, Some(String::new()), self.now);
+            self.set_file(path, File::Content(String::new()), self.now);
         }
         true
     }
@@ -633,13 +644,12 @@ impl Shell {
             Sink::Nothing => {}
             Sink::File { path, .. } => {
                 let Text { at, text, .. } = text;
-                let content = match self.files.get(path, at) {
-                    File::Content(content) => content + &text,
-                    File::Absent => text,
-                    File::Unknown => return Ok(()),
+                let file = match self.file(path, at)? {
+                    File::Content(content) => File::Content(content + &text),
+                    File::Absent => File::Content(text),
+                    File::Unknown => File::Unknown,
                 };
-                self.spend(content.len())?;
-                self.files.set(path, Some(content), at);
+                self.set_file(path, file, at);
             }
         }
         Ok(())

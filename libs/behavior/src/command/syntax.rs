@@ -243,7 +243,8 @@ impl<'a> Cursor<'a> {
 }
 
 impl SimpleCommand<'_> {
-    /// Redirects a stream to a file, or to where another stream leads. Whether that is plain.
+    /// Redirects a stream to a file, or to where another stream leads. Returns `false` if that is not
+    /// plain.
     fn redirect(&mut self, stream: Stream, is_duplicate: bool, is_appended: bool, target: &str) -> bool {
         let is_file = |sink: &Sink| matches!(sink, Sink::File { .. });
         let or = |sink: &Sink, own: Sink| if *sink == Sink::Own { own } else { sink.clone() };
@@ -256,17 +257,15 @@ impl SimpleCommand<'_> {
             (false, file) if OUTPUTS.contains(&file) => Sink::Output,
             (false, file) => Sink::File { path: file.to_owned(), is_appended },
         };
-        match stream {
+        let replaced = match stream {
             // Nothing is read from a file that may not exist.
             Stream::Input => return !is_file(&sink),
-            // Two files, of which the first may be left empty.
-            _ if !is_duplicate && is_file(&sink) && (is_file(&self.output) || is_file(&self.errors)) => {
-                return false;
-            }
-            Stream::Output => self.output = sink,
-            Stream::Errors => self.errors = sink,
-        }
-        true
+            Stream::Output => std::mem::replace(&mut self.output, sink),
+            Stream::Errors => std::mem::replace(&mut self.errors, sink),
+        };
+        // The shell creates the file that it does not write.
+        let has_two = self.output != self.errors && is_file(&self.output) && is_file(&self.errors);
+        !is_file(&replaced) && !has_two
     }
 }
 

@@ -148,6 +148,8 @@ fn scripts() {
             "0 \"cat: can't open '/tmp/f': No such file or directory\\n\", 0:0",
         ),
         ("echo a > /tmp/f 2> /tmp/g; echo b", "1000:0?"),
+        ("echo a > /tmp/f > /dev/null; cat /tmp/f", "1000:0?"),
+        ("echo a > /tmp/f >&2; cat /tmp/f", "1000:0?"),
         (
             "touch /tmp/f; cat /tmp/f && rm /tmp/f && rm /tmp/f 2>&1",
             "0 \"rm: can't remove '/tmp/f': No such file or directory\\n\", 0:1",
@@ -163,7 +165,7 @@ fn scripts() {
         ("./work; echo a > /tmp/f; cat /tmp/f", "1000 \"a\\n\", 1000:0?"),
         ("sleep 2 && touch /tmp/f", "2000:0"),
         ("A=1; export B=2; env; printenv B", "0 \"B=2\\n\", 0 \"X=1  2\\n\", 0 \"2\\n\", 0:0"),
-        ("printenv NONE; exit 1", "0:1"),
+        ("printenv HOME || exit 3; exit 1", "1000:0?"),
         ("printenv SECRET; exit 1", "1000:1?"),
         ("env A=b ./work; exit 1", "1000:1?"),
         ("hostname; exit 1", "1000:1?"),
@@ -304,6 +306,11 @@ fn work_is_bounded() {
     assert_eq!(script(&format!("exit 1 {}", " ".repeat(MAX_SCRIPT_LENGTH))), "1000:0?", "a long script");
     let nested: Vec<&str> = std::iter::repeat_n("busybox", 100_000).chain(["true"]).collect();
     assert_eq!(shown(&nested, &[], unclear), "1000:0?", "commands within commands");
+    let mounts: Vec<Value> =
+        (0..9000).map(|i| json!({"name": "v", "mountPath": format!("/tmp/v{i}")})).collect();
+    assert!(!files(json!({"volumeMounts": mounts})).are_known(), "volumes beside the files");
+    let mounts: Vec<Value> = (0..9000).map(|i| json!({"name": "v", "mountPath": format!("/v{i}")})).collect();
+    assert!(files(json!({"volumeMounts": mounts})).are_known(), "volumes elsewhere do not matter");
     let grows = "while true; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx >> /tmp/f; done";
     assert_eq!(script(grows), "never", "files are paid for by what they contain");
     let many = "a=\"b\";".repeat(MAX_SCRIPT_LENGTH / 6);
@@ -346,11 +353,29 @@ fn files_follow_from_what_is_written() {
     }
     let in_background = "sh -c 'sleep 3; touch /tmp/f; sleep 9' & sleep 2; touch /tmp/g; sleep 2; cat /tmp/f";
     assert_eq!(state(plain(), in_background, "/tmp/f", 2), File::Absent);
-    assert_eq!(state(plain(), in_background, "/tmp/f", 3), content(""));
+    assert_eq!(state(plain(), in_background, "/tmp/f", 3), File::Unknown);
+    for (script, at, want) in [
+        ("sh -c 'sleep 2; rm -f /tmp/f' & touch /tmp/f; sleep 5", 1, content("")),
+        ("sh -c 'sleep 2; rm -f /tmp/f' & touch /tmp/f; sleep 5", 3, File::Unknown),
+        ("sh -c 'sleep 2; echo b >> /tmp/f' & echo a > /tmp/f; sleep 5", 3, File::Unknown),
+        ("sh -c 'sleep 2; touch /tmp/f' & echo a > /tmp/f; sleep 5", 3, File::Unknown),
+        ("sh -c 'sleep 2; touch /tmp/f' & sleep 3; echo a > /tmp/f; sleep 5", 4, content("a\n")),
+    ] {
+        assert_eq!(state(plain(), script, "/tmp/f", at), want, "{script} {at}");
+    }
+    for (path, want) in [
+        ("/tmp/./f", File::Unknown),
+        ("/tmp/", File::Unknown),
+        ("/tmp/.", File::Unknown),
+        ("//tmp/f", File::Unknown),
+    ] {
+        assert_eq!(state(plain(), "touch /tmp/f", path, 0), want, "{path}");
+    }
     let endless = "while true; do touch /tmp/f; sleep 1; rm /tmp/f; sleep 1; done";
     assert_eq!(state(plain(), endless, "/tmp/f", 4), content(""));
     assert_eq!(state(plain(), endless, "/tmp/f", 5), File::Absent);
-    assert_eq!(state(plain(), endless, "/tmp/f", 70), File::Unknown, "there is a bound");
+    assert_eq!(state(plain(), endless, "/tmp/f", 63), File::Absent);
+    assert_eq!(state(plain(), endless, "/tmp/f", 64), File::Unknown, "there is a bound");
     let same = "while true; do touch /tmp/f; sleep 1; done";
     assert_eq!(state(plain(), same, "/tmp/f", 900), content(""), "nothing changes");
     assert_eq!(state(plain(), same, "/tmp/f", 1001), File::Unknown, "it is followed no longer");

@@ -673,3 +673,22 @@ fn commands_know_the_addresses() {
     let mut pod = Scenario::of(&[], json!({"containers": [container], "restartPolicy": "Never"}));
     assert_eq!(pod.at(0).unwrap(), "Failed c:Error(7) (PodFailed)");
 }
+
+#[test]
+fn containers_wait_for_the_startup_of_a_sidecar() {
+    let sidecar = json!({
+        "name": "s", "image": "img:1", "restartPolicy": "Always",
+        "command": ["sh", "-c", "sleep 4; touch /tmp/up; sleep infinity"],
+        "startupProbe": {"exec": {"command": ["cat", "/tmp/up"]}, "periodSeconds": 2},
+    });
+    let mut pod = Scenario::of(&[], json!({"initContainers": [sidecar]}));
+    let initialized = |pod: &Scenario| {
+        let conditions = pod.status().conditions.iter().flatten();
+        conditions.filter(|condition| condition.type_ == "Initialized").map(|one| one.status.clone()).next()
+    };
+    assert_eq!(pod.at(0).unwrap(), "Pending s:running c:PodInitializing (ContainersNotReady)");
+    assert_eq!((initialized(&pod).as_deref(), pod.wakes_at()), (Some("False"), Some(4000)));
+    pod.state = PodRuntimeState::restore(&pod.pod);
+    assert_eq!(pod.at(4000).unwrap(), "Running s:running c:running Ready");
+    assert_eq!(initialized(&pod).as_deref(), Some("True"));
+}
