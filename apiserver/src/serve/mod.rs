@@ -80,6 +80,7 @@ pub use extensions::{
     Extensions, FindBelow, PathRequest, Paths, RespondToPath,
 };
 pub use goaway::GoawayChance;
+pub use openid::OPENID_PATHS;
 pub use proxy::Upstream;
 pub use refusals::{Refusal, Refusals};
 pub use traffic::{Observation, Traffic, Writer};

@@ -8,6 +8,9 @@ use serde_json::json;
 use super::api::Shared;
 use super::{Body, respond};
 
+/// The paths of both documents.
+pub const OPENID_PATHS: [&str; 2] = [CONFIGURATION_PATH, KEYS_PATH];
+
 const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 const KEYS_PATH: &str = "/openid/v1/jwks";
 

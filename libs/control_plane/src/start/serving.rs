@@ -9,7 +9,7 @@ use coracle_apiserver::apiextensions::{CustomResources, KnownDefinitions};
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
 use coracle_apiserver::registry::Registry;
-use coracle_apiserver::serve::{Api, Config, Extensions, Refusal};
+use coracle_apiserver::serve::{Api, Config, Extensions, OPENID_PATHS, Refusal};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_builtin::start::IdentityLease;
@@ -135,7 +135,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         clock,
     }));
     let ServerHealth { health, start_hooks, shutdown } = health(&registry.store, readiness);
-    let other_paths = health.paths().chain(["/metrics".to_owned()]);
+    let other_paths = health.paths().chain(["/metrics"].into_iter().chain(OPENID_PATHS).map(str::to_owned));
     let remote = RemoteApis::default();
     let address = listener.address();
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
