@@ -38,8 +38,8 @@ pub struct Files {
     reads: RefCell<Reads>,
 }
 
-/// The files that a command reads, each of them once, with the state that it finds first. Files that
-/// it has written itself are not among them.
+/// The files that a command reads, each of them once, with the state that it finds first. Files
+/// that it has written itself are not among them.
 pub type Reads = Vec<(String, File)>;
 
 /// The part of a container's specification that decides about files.

@@ -2,8 +2,9 @@
 //! meanwhile.
 //!
 //! `sleep`, `exit`, `true`, `false`, `echo`, `printf`, `date`, `tail -f`, `pause`, `touch`, `rm`,
-//! `cat`, `test`, `env`, `printenv`, `hostname`, and `sh -c` of sequences and loops of these. Nothing is executed. Of any other
-//! command nothing is known but the time that [`Unclear`] allows for it.
+//! `cat`, `test`, `env`, `printenv`, `hostname`, and `sh -c` of sequences and loops of these.
+//! Nothing is executed. Of any other command nothing is known but the time that [`Unclear`] allows
+//! for it. Files are those that these commands write ([`Files`]).
 
 mod files;
 mod interactive;

@@ -629,7 +629,7 @@ impl Shell {
         if !self.files.is_writable(path) {
             return false;
         }
-        if !is_appended {
+        if !is_appended || self.files.get(path, self.now) == File::Absent {
             self.set_file(path, File::Content(String::new()), self.now);
         }
         true

@@ -243,8 +243,8 @@ impl<'a> Cursor<'a> {
 }
 
 impl SimpleCommand<'_> {
-    /// Redirects a stream to a file, or to where another stream leads. Returns `false` if that is not
-    /// plain.
+    /// Redirects a stream to a file, or to where another stream leads. Returns `false` if that is
+    /// not plain.
     fn redirect(&mut self, stream: Stream, is_duplicate: bool, is_appended: bool, target: &str) -> bool {
         let is_file = |sink: &Sink| matches!(sink, Sink::File { .. });
         let or = |sink: &Sink, own: Sink| if *sink == Sink::Own { own } else { sink.clone() };

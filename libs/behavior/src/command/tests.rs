@@ -138,6 +138,7 @@ fn scripts() {
         ),
         ("> /tmp/ready; echo a", "0 \"a\\n\", 0:0"),
         ("echo a > /tmp/f; sleep 1; echo b >> /tmp/f; cat /tmp/f", "1000 \"a\\n\", 1000 \"b\\n\", 1000:0"),
+        (": >> /tmp/f; cat /tmp/f", "0:0"),
         ("echo a > f; echo b > ./f; cat f", "0 \"b\\n\", 0:0"),
         ("cat /tmp/f || exit 3", "0 \"cat: can't open '/tmp/f': No such file or directory\\n\", 0:3"),
         ("cat /tmp/f 2>/dev/null || exit 3", "0:3"),
