@@ -329,7 +329,8 @@ impl Kubelet {
         }
         let mut obstacles = self.missing_references(pod, record, recorder, ctx).await?;
         obstacles.volumes |= !matches!(mounted, Mounted::Yes);
-        if record.state.as_ref().is_none_or(PodRuntimeState::has_waiting) {
+        let is_followed = self.profile == Profile::Realistic;
+        if is_followed && record.state.as_ref().is_none_or(PodRuntimeState::has_waiting) {
             for (container, problem) in sub_paths::problems(pod) {
                 obstacles.configuration.entry(container).or_insert(problem);
             }

@@ -117,11 +117,11 @@ pub fn follow(
     unclear: Unclear,
     started: Timestamp,
 ) -> Run {
-    follow_within(MAX_BYTES, arguments, environment, files, unclear, started)
+    course(Shell::new(environment.clone(), files, unclear, started, MAX_BYTES), arguments)
 }
 
-/// Follows a command that is executed again and again, such as that of a probe. None if it is long,
-/// or its effect is not clear from its words and the files alone.
+/// Follows a command that is executed again and again, such as that of a probe, by its words and the
+/// files alone. None if it is long.
 ///
 /// - `files`: those that it finds; what it writes is lost
 /// - `started`: the time that `date` prints the first
@@ -131,18 +131,12 @@ pub fn follow_briefly(arguments: &[String], files: Files, started: Timestamp) ->
         return None;
     }
     let environment = Environment::unknown();
-    Some(follow_within(MAX_BRIEF_BYTES, arguments, &environment, files, Unclear::RunsOn, started))
+    let shell = Shell::new(environment, files, Unclear::RunsOn, started, MAX_BRIEF_BYTES);
+    Some(course(shell, arguments))
 }
 
-fn follow_within(
-    budget: usize,
-    arguments: &[String],
-    environment: &Environment,
-    files: Files,
-    unclear: Unclear,
-    started: Timestamp,
-) -> Run {
-    let mut shell = Shell::new(environment.clone(), files, unclear, started, budget);
+/// Returns the course of a command in a shell.
+fn course(mut shell: Shell, arguments: &[String]) -> Run {
     let stop = match arguments {
         [] => shell.unclear(),
         arguments => shell.execute(arguments, 0),
