@@ -143,7 +143,7 @@ impl Discovery {
             "/index.html" if path == routed => return Some(Ok(self.index(&state.table))),
             "/version" => {
                 return get_only(&|| {
-                    negotiate::route(&negotiate::clauses(headers), &[Format::Json], &[])?;
+                    negotiate::route(&negotiate::clauses(headers), &[Format::Json.media_type()], &[])?;
                     Ok(json_response(version::body()))
                 });
             }
@@ -288,7 +288,7 @@ impl NegotiatedForm {
     fn of(headers: &HeaderMap, query: &Query, aggregated: bool, routed: bool) -> Result<NegotiatedForm> {
         let clauses = negotiate::clauses(headers);
         if routed {
-            negotiate::route(&clauses, &negotiate::FORMATS, &[])?;
+            negotiate::route(&clauses, &negotiate::FORMATS.map(Format::media_type), &[])?;
         }
         let asks_for = |clause: &Clause<'_>, format, shape| {
             (clause.shape() == shape && clause.allows(format)).then_some(())

@@ -105,8 +105,8 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
         let text = shared.metrics.render(shared.registry.stored_objects());
         return Ok(respond::plain(200, metrics::CONTENT_TYPE, text.into()));
     }
-    if let Some(response) = openid::respond(shared, &context.parts.method, &context.parts.headers, path) {
-        return Ok(response);
+    if let Some(response) = openid::respond(shared, &context.parts, path) {
+        return response;
     }
     if path == BACKUP_PATH && context.parts.method == Method::GET {
         return Ok(backup(&shared.registry));

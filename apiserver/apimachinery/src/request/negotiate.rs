@@ -139,7 +139,7 @@ impl Accept {
         let streams: &[&str] = if watchable { &STREAMS } else { &[] };
         // Paths of custom resources are not routed by media types.
         if offered.protobuf {
-            route(&clauses, &FORMATS, streams)?;
+            route(&clauses, &FORMATS.map(Format::media_type), streams)?;
         }
         let pretty = is_human(headers, query);
         let chosen = choose(&clauses, |clause, format| {
@@ -217,23 +217,23 @@ pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
 /// The largest number of media ranges that are considered.
 const MAX_CLAUSES: usize = 100;
 
-/// Checks as upstream's router does, without parameters, that some media range names one of the
-/// formats. `more` are further media types, only listed in the error.
+/// Checks as upstream's router does, without parameters, that some media range names one of these
+/// media types. `more` are further ones, only listed in the error.
 ///
 /// # Errors
 /// [`Error::Status`] 406.
-pub fn route(clauses: &[Clause<'_>], formats: &[Format], more: &[&str]) -> Result<()> {
-    let known = |clause: &Clause<'_>| {
-        clause.media_type == "*/*" || formats.iter().any(|f| f.media_type() == clause.media_type)
-    };
+pub fn route(clauses: &[Clause<'_>], media_types: &[&str], more: &[&str]) -> Result<()> {
+    let known = |clause: &Clause<'_>| clause.media_type == "*/*" || media_types.contains(&clause.media_type);
     if clauses.is_empty() || clauses.iter().any(known) {
         return Ok(());
     }
-    let available: Vec<&str> = formats.iter().map(|f| f.media_type()).chain(more.iter().copied()).collect();
     Err(Error::Status(Box::new(crate::error::Status {
         code: 406,
         reason: "NotAcceptable".into(),
-        message: format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", ")),
+        message: format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            [media_types, more].concat().join(", ")
+        ),
         details: Some(serde_json::json!({})),
         continue_token: None,
     })))
