@@ -120,8 +120,8 @@ pub fn follow(
     course(Shell::new(environment.clone(), files, unclear, started, MAX_BYTES), arguments)
 }
 
-/// Follows a command that is executed again and again, such as that of a probe, by its words and the
-/// files alone. None if it is long.
+/// Follows a command that is executed again and again, such as that of a probe, by its words and
+/// the files alone. None if it is long.
 ///
 /// - `files`: those that it finds; what it writes is lost
 /// - `started`: the time that `date` prints the first
