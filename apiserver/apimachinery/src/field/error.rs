@@ -145,6 +145,7 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Errors {
     found: Vec<FieldError>,
+    forgiven: Vec<FieldError>,
     bytes: usize,
 }
 
@@ -160,6 +161,19 @@ impl Errors {
             self.bytes += error.size();
             self.found.push(error);
         }
+    }
+
+    /// Adds an error in a value that was invalid before the update, too: only a warning.
+    pub fn forgive(&mut self, error: FieldError) {
+        if !self.is_full() {
+            self.bytes += error.size();
+            self.forgiven.push(error);
+        }
+    }
+
+    /// Takes the texts of the forgiven errors.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.forgiven).iter().map(ToString::to_string).collect()
     }
 
     /// Adds the error if the condition holds.

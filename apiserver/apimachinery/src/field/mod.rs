@@ -10,7 +10,6 @@ mod declared;
 mod error;
 mod path;
 mod quote;
-pub mod selectable_path;
 
 use std::cell::OnceCell;
 

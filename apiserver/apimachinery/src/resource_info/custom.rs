@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::{Conversion, Endpoint, Part, ResourceInfo, Retirement, Storage, Subresource, api_version};
-use crate::field::selectable_path;
 use crate::names::{GroupKind, GroupResource, Text};
 use crate::render::columns;
 use crate::render::table::Printer;
@@ -118,8 +117,10 @@ impl CustomKind {
         let storage_version = storage_api_version.rsplit('/').next().unwrap_or_default();
         let type_ref = TypeRef::Structural(schema.clone());
         let selectable = version.selectable_fields.iter().filter_map(|path| {
-            let pointer = selectable_path::pointer(&selectable_path::parse(path)?);
-            Some((path.trim_start_matches('.').to_owned(), pointer))
+            let names = path.strip_prefix('.')?;
+            let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
+            let pointer = names.split('.').map(|name| format!("/{}", escape(name)));
+            Some((names.to_owned(), pointer.collect()))
         });
         let selectable = SelectableFields::of_custom_resource(selectable.collect(), self.namespaced);
         let scale_paths = version.scale.map(Arc::new);

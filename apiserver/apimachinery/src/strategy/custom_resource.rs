@@ -108,7 +108,7 @@ impl Strategy for CustomResourceStrategy {
             return;
         }
         let rules = self.rules.get_or_init(|| RuleSet::read(&self.schema.document()));
-        validation::rules::validate(object, old, rules, meter, errors);
+        validation::rules::validate(object, old, self.schema.root(), rules, meter, errors);
     }
 
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {

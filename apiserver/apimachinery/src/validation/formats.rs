@@ -104,29 +104,48 @@ fn find(format: &str) -> Option<Rule> {
 }
 
 fn is_ip(text: &str) -> bool {
-    IpAddr::from_str(text).is_ok()
+    read_ip(text).is_some()
+}
+
+/// Reads an IP address. The numbers of IPv4 may begin with zeros, as in Go before 1.17.
+fn read_ip(text: &str) -> Option<IpAddr> {
+    let at = text.rfind(':').map_or(0, |at| at + 1);
+    let (prefix, last) = text.split_at(at);
+    let digits = |number: &str| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    if !last.contains('.') || !last.split('.').all(digits) {
+        return text.parse().ok();
+    }
+    let number = |number: &str| match number.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        number => number.to_owned(),
+    };
+    let numbers: Vec<String> = last.split('.').map(number).collect();
+    format!("{prefix}{}", numbers.join(".")).parse().ok()
 }
 
 fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
-    let most = match IpAddr::from_str(address) {
-        Ok(IpAddr::V4(_)) => 32,
-        Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return false,
+    let most = match read_ip(address) {
+        Some(IpAddr::V4(_)) => 32,
+        Some(IpAddr::V6(_)) => 128,
+        None => return false,
     };
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
     digits && length.parse::<u8>().is_ok_and(|length| length <= most)
 }
 
-/// Returns whether a text is a MAC address: 6, 8 or 20 octets, separated by colons, hyphens or
-/// dots.
+/// Returns whether a text is a MAC address: 6, 8 or 20 octets, separated by colons, hyphens, dots
+/// or nothing.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, width: usize, counts: [usize; 3]| {
         let groups: Vec<&str> = text.split(separator).collect();
         counts.contains(&groups.len())
             && groups.iter().all(|g| g.len() == width && g.bytes().all(|b| b.is_ascii_hexdigit()))
     };
-    groups(':', 2, [6, 8, 20]) || groups('-', 2, [6, 8, 20]) || groups('.', 4, [3, 4, 10])
+    groups(':', 2, [6, 8, 20])
+        || groups('-', 2, [6, 8, 20])
+        || groups('.', 4, [3, 4, 10])
+        || matches!(text.len(), 12 | 16 | 40) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// Returns whether a text is a UUID. `digits` are required hexadecimal digits, in lower case, by
@@ -345,10 +364,18 @@ mod tests {
                 &["nope", "a@", "@b", "a b@c", "a..b@c"],
             ),
             ("hostname", &["a.bc", "localhost", "a-b.example"], &["a.b", "a_b..c", "-a.bc", ""]),
-            ("ipv4", &["1.2.3.4"], &["1.2.3", "::1"]),
+            (
+                "ipv4",
+                &["1.2.3.4", "01.2.003.4", "::ffff:01.2.3.4"],
+                &["1.2.3", "::1", "1.2.3.0256", "1..2.3"],
+            ),
             ("ipv6", &["::1", "::ffff:1.2.3.4"], &["1.2.3.4", "g::"]),
-            ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8"]),
-            ("mac", &["01:02:03:04:05:06", "01-02-03-04-05-06", "0102.0304.0506"], &["zz", "01:02:03:04:05"]),
+            ("cidr", &["10.0.0.0/8", "01.2.3.0/24", "::/0"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8"]),
+            (
+                "mac",
+                &["01:02:03:04:05:06", "01-02-03-04-05-06", "0102.0304.0506", "4111111111111111"],
+                &["zz", "01:02:03:04:05"],
+            ),
             (
                 "uuid",
                 &["3F2504E0-4F89-11D3-9A0C-0305E82C3301", "3f2504e04f8911d39a0c0305e82c3301"],

@@ -102,7 +102,6 @@ impl Strategy for CustomResourceDefinitionStrategy {
 
 /// Formats that are not validated. Each is named once.
 fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
-    let Some(members) = schema.value().and_then(Value::as_object) else { return };
     let format = schema.get("format");
     if !format.is_empty() && !formats::is_known(format.str(), schema.get("type").str()) {
         let warning = format!("unrecognized format {}", quote(format.str()));
@@ -110,16 +109,16 @@ fn warn_of_formats(schema: &Field<'_>, warnings: &mut Vec<String>) {
             warnings.push(warning);
         }
     }
-    for (name, _) in members.iter().filter(|(name, value)| value.is_object() && *name != "default") {
-        if name == "properties" {
-            schema.get(name).entries().for_each(|(_, property)| warn_of_formats(&property, warnings));
-        } else {
-            warn_of_formats(&schema.get(name), warnings);
+    for name in ["items", "not", "additionalProperties"] {
+        let inner = schema.get(name);
+        if inner.value().is_some_and(Value::is_object) {
+            warn_of_formats(&inner, warnings);
         }
     }
     for name in ["allOf", "anyOf", "oneOf"] {
         schema.get(name).items().for_each(|schema| warn_of_formats(&schema, warnings));
     }
+    schema.get("properties").entries().for_each(|(_, property)| warn_of_formats(&property, warnings));
 }
 
 /// Reports the errors of the schemas of all versions, and of the fields that refer to them. A
@@ -199,7 +198,7 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     let spec = Field::at(Some(&spec), reported.path().clone());
     let mut of_schemas = Errors::new();
     find_schema_errors(&spec, &mut of_schemas);
-    validate_spec(&spec, old, of_schemas.is_empty(), errors);
+    validate_spec(&spec, old, &of_schemas, errors);
     report_schema_errors(of_schemas, old, errors);
     if let Some(old) = old {
         let established = old.walk("status.conditions").items().any(|condition| {
@@ -226,8 +225,8 @@ fn validate_definition(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
 
 /// Validates a spec.
 ///
-/// - `has_sound_schemas`: whether no schema has an error
-fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, has_sound_schemas: bool, errors: &mut Errors) {
+/// - `of_schemas`: the errors of the schemas
+fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, of_schemas: &Errors, errors: &mut Errors) {
     validate_group(&spec.get("group"), errors);
     let scope = spec.get("scope");
     match scope.str() {
@@ -241,7 +240,7 @@ fn validate_spec(spec: &Field<'_>, old: Option<&Field<'_>>, has_sound_schemas: b
         preserve.invalid("must be false in order to use defaults in the schema")
     });
     validate_versions(spec, errors);
-    validate_schema_rules(spec, old, has_sound_schemas, errors);
+    validate_schema_rules(spec, old, of_schemas, errors);
     for name in ["plural", "singular", "kind", "listKind"] {
         let name = spec.get("names").get(name);
         errors.push_if(name.is_empty(), || name.required(""));
@@ -288,7 +287,7 @@ fn has_defaults(spec: &Field<'_>) -> bool {
 fn validate_schema_rules(
     spec: &Field<'_>,
     old: Option<&Field<'_>>,
-    has_sound_schemas: bool,
+    of_schemas: &Errors,
     errors: &mut Errors,
 ) {
     let old = old.and_then(|old| old.get("spec").value().map(internal::spec));
@@ -301,9 +300,9 @@ fn validate_schema_rules(
     let versions = spec.get("versions").items().map(|version| version.walk("schema.openAPIV3Schema"));
     for schema in versions.chain([spec.walk("validation.openAPIV3Schema")]) {
         // Where a schema is wrong, its rules are not looked at.
-        let is_sound = || has_sound_schemas || custom_resource_schema::is_sound(&schema);
+        let is_sound = || of_schemas.is_empty() || custom_resource_schema::is_sound(&schema);
         if schema.exists() && !is_old(&schema) && is_sound() {
-            super::rules::validate_rules(&schema, errors);
+            super::rules::validate_rules(&schema, of_schemas, errors);
         }
     }
 }

@@ -24,10 +24,16 @@ const MAX_DEPTH: usize = 100;
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Validates the rules of a schema and of all within it.
-pub fn validate_rules(schema: &Field<'_>, errors: &mut Errors) {
+/// Validates the rules of a schema and of all within it. Rules of schemas in which there are errors
+/// are not compiled.
+///
+/// - `known`: the other errors of the schema.
+pub fn validate_rules(schema: &Field<'_>, known: &Errors, errors: &mut Errors) {
+    let mut found = Found { known, of_texts: 0, of_rules: Errors::new() };
     let mut total = Total::default();
-    validate_schema(schema, &Place { cardinality: Some(1), ..Place::default() }, true, 0, &mut total, errors);
+    let place = Place { cardinality: Some(1), ..Place::default() };
+    validate_schema(schema, &place, true, 0, &mut total, &mut found, errors);
+    errors.extend(found.of_rules);
     if total.cost > SCHEMA_LIMIT {
         for (_, path) in &total.expensive {
             let rule = Field::at(None, path.clone());
@@ -37,6 +43,24 @@ pub fn validate_rules(schema: &Field<'_>, errors: &mut Errors) {
         }
         let name = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
         errors.push(schema.forbidden(exceeds(name, total.cost, SCHEMA_LIMIT)));
+    }
+}
+
+/// The errors of a schema.
+struct Found<'e> {
+    known: &'e Errors,
+    /// The number of errors in the texts of rules.
+    of_texts: usize,
+    /// The errors of compiled rules, which are reported last.
+    of_rules: Errors,
+}
+
+impl Found<'_> {
+    /// Returns `true` if there are known errors at a path or below.
+    fn is_known_wrong(&self, path: &Path) -> bool {
+        let path = path.to_string();
+        let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+        self.known.iter().any(|error| error.field.strip_prefix(&path).is_some_and(is_below))
     }
 }
 
@@ -74,51 +98,55 @@ fn validate_schema(
     is_resource_root: bool,
     depth: usize,
     total: &mut Total,
+    found: &mut Found<'_>,
     errors: &mut Errors,
 ) {
-    if depth > MAX_DEPTH || errors.is_full() {
+    if depth > MAX_DEPTH || errors.is_full() || found.of_rules.is_full() {
         return;
     }
-    let before = errors.iter().count();
+    let before = found.of_texts;
     let number = |name: &str| schema.get(name).int().map(|number| number.max(0).unsigned_abs());
     let times = |max: Option<u64>| Some(place.cardinality?.saturating_mul(max?));
     let embedded = |schema: &Field<'_>| schema.get("x-kubernetes-embedded-resource").bool();
-    let atomic = schema.get("x-kubernetes-map-type").str() == "atomic";
-    let uncorrelated = |cut: bool| match &place.uncorrelated {
-        None if cut => Some(schema.path().clone()),
-        known => known.clone(),
-    };
     let entry = schema.get("additionalProperties");
     if entry.value().is_some_and(Value::is_object) {
-        let place = Place { cardinality: times(number("maxProperties")), uncorrelated: uncorrelated(atomic) };
-        validate_schema(&entry, &place, embedded(&entry), depth + 1, total, errors);
+        let place =
+            Place { cardinality: times(number("maxProperties")), uncorrelated: place.uncorrelated.clone() };
+        validate_schema(&entry, &place, embedded(&entry), depth + 1, total, found, errors);
     }
     for (_, property) in schema.get("properties").entries() {
-        let place = Place { cardinality: place.cardinality, uncorrelated: uncorrelated(atomic) };
-        validate_schema(&property, &place, embedded(&property), depth + 1, total, errors);
+        validate_schema(&property, place, embedded(&property), depth + 1, total, found, errors);
     }
     let items = schema.get("items");
     if items.value().is_some_and(Value::is_object) {
-        let cut = schema.get("x-kubernetes-list-type").str() != "map";
-        let place = Place { cardinality: times(number("maxItems")), uncorrelated: uncorrelated(cut) };
-        validate_schema(&items, &place, embedded(&items), depth + 1, total, errors);
+        let uncorrelated = match &place.uncorrelated {
+            None if schema.get("x-kubernetes-list-type").str() != "map" => Some(schema.path().clone()),
+            known => known.clone(),
+        };
+        let place = Place { cardinality: times(number("maxItems")), uncorrelated };
+        validate_schema(&items, &place, embedded(&items), depth + 1, total, found, errors);
     }
     let rules = schema.get("x-kubernetes-validations");
+    if rules.is_empty() {
+        return;
+    }
+    let others = errors.len();
     for rule in rules.items() {
         validate_texts(&rule, schema.value().unwrap_or(&Value::Null), errors);
     }
-    if rules.is_empty() || errors.iter().count() > before {
+    found.of_texts += errors.len() - others;
+    if found.of_texts > before || found.is_known_wrong(schema.path()) {
         return;
     }
     let Some(decl) =
         schema.value().and_then(|schema| DeclType::of_schema(schema, "selfType", is_resource_root))
     else {
-        return;
+        return found.of_rules.push(rules.internal("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations"));
     };
     let cardinality = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
     let environments = Environments::new(&Arc::new(decl));
     for rule in rules.items() {
-        validate_rule(&rule, &environments, cardinality, place, total, errors);
+        validate_rule(&rule, &environments, cardinality, place, total, &mut found.of_rules);
     }
 }
 
@@ -138,14 +166,17 @@ fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
         errors.push(message.required("message must be specified if rule contains line breaks"));
     }
     errors.push_if(!message_expression.is_empty() && blank(&message_expression), || {
-        message_expression.required("must be non-empty if specified")
+        message_expression.required("messageExpression must be non-empty if specified")
     });
     let reason = rule.get("reason");
     errors.push_if(!reason.is_empty() && !REASONS.contains(&reason.str()), || reason.not_supported(&REASONS));
     let path = rule.get("fieldPath");
-    errors.push_if(!path.is_empty() && FieldPath::read(path.str(), schema).is_none(), || {
-        path.invalid("must be a valid path")
-    });
+    if path.is_empty() {
+        return;
+    }
+    errors.push_if(blank(&path), || path.invalid("must be non-empty if specified"));
+    errors.push_if(path.str().contains(['\n', '\r']), || path.invalid("must not contain line breaks"));
+    errors.push_if(FieldPath::read(path.str(), schema).is_err(), || path.invalid("must be a valid path"));
 }
 
 fn validate_rule(

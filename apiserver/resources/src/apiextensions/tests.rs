@@ -17,7 +17,7 @@ fn cheap_rules_are_not_blamed_for_the_cost_of_all() {
     let number = json!({"type": "integer", "x-kubernetes-validations": [rule]});
     let schema = json!({"type": "object", "properties": {"a": number}});
     let mut errors = Errors::new();
-    validate_rules(&Field::root(&schema), &mut errors);
+    validate_rules(&Field::root(&schema), &Errors::new(), &mut errors);
     let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
     let message = "properties[a].x-kubernetes-validations[0].messageExpression";
     assert_eq!(fields, [message, message, ""], "{}", errors.summary());

@@ -206,7 +206,9 @@ impl Registry {
         let found = validated(behavior, |meter| {
             validate::create(object, behavior, info.namespaced, &self.features, meter)
         });
-        errors.extend(found.await?);
+        let mut found = found.await?;
+        writing.caller.warnings.extend(found.take_warnings());
+        errors.extend(found);
         self.refuse_invalid(info, object, errors)?;
         writing.caller.warnings.extend(behavior.strategy.warnings(&Field::root(object), None));
         if by != CreatedBy::Post {

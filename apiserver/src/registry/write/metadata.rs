@@ -1,7 +1,7 @@
 //! The metadata of a body: checks that it agrees with its request, and drops the fields that a
 //! client may not set.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -59,7 +59,7 @@ pub fn same_uid(target: &Target, new: &Value, current: &Value, dry_run: bool) ->
     Err(Error::conflict(&info.group_resource, &target.name, detail))
 }
 
-/// Drops repeated owner references to the same uid, with a warning.
+/// Drops repeated owner references, which are equal in all members, with a warning.
 pub(in crate::registry) fn dedup_owners(object: &mut Value, warnings: &Warnings) {
     dedup_owners_of(object, "", warnings);
 }
@@ -77,16 +77,14 @@ fn dedup_owners_of(object: &mut Value, when: &str, warnings: &Warnings) {
     if owners.len() < 2 {
         return;
     }
-    let mut times: HashMap<String, usize> = HashMap::new();
+    let mut seen: HashSet<String> = HashSet::new();
     let mut doubled: Vec<String> = Vec::new();
     owners.retain(|owner| {
-        let uid = owner.get("uid").and_then(Value::as_str).unwrap_or("");
-        let times = times.entry(uid.to_owned()).or_default();
-        *times += 1;
-        if *times == 2 {
-            doubled.push(uid.to_owned());
+        let is_new = seen.insert(owner.to_string());
+        if !is_new {
+            doubled.push(owner.get("uid").and_then(Value::as_str).unwrap_or("").to_owned());
         }
-        *times == 1
+        is_new
     });
     if !doubled.is_empty() {
         warnings.add(format!(

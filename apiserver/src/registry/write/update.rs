@@ -218,7 +218,9 @@ impl Registry {
             Part::Status => validate::status_update(&new, old, behavior, namespaced, meter),
             other => validate::subresource_update(other, &new, old, behavior, namespaced),
         });
-        errors.extend(found.await?);
+        let mut found = found.await?;
+        writing.caller.warnings.extend(found.take_warnings());
+        errors.extend(found);
         self.refuse_invalid(info, &new, errors)?;
         writing.caller.warnings.extend(match part {
             Part::Main => behavior.strategy.warnings(&Field::root(&new), Some(&Field::root(old))),

@@ -111,6 +111,8 @@ fn validate_schema(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
 }
 
 fn validate_parts(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
+    let (ty, items) = (schema.get("type"), schema.get("items"));
+    errors.push_if(!ty.is_empty() && !TYPES.contains(&ty.str()), || ty.not_supported(&TYPES));
     let default = schema.get("default");
     if let Some(reason) = place.no_defaults.filter(|_| default.exists()) {
         errors.push(default.forbidden(format!("must not be set {reason}")));
@@ -119,14 +121,16 @@ fn validate_parts(schema: &Field<'_>, place: Place<'_>, errors: &mut Errors) {
         let part = schema.get(name);
         errors.push_if(is_set(name, &part), || part.forbidden(format!("{name} is not supported")));
     }
-    let (ty, items) = (schema.get("type"), schema.get("items"));
     errors.push_if(ty.str() == "null", || {
         ty.forbidden("type cannot be set to null, use nullable as an alternative")
     });
     errors.push_if(items.value().and_then(Value::as_array).is_some_and(|items| !items.is_empty()), || {
         items.forbidden("items must be a schema object and not an array")
     });
-    errors.push_if(!ty.is_empty() && !TYPES.contains(&ty.str()), || ty.not_supported(&TYPES));
+    let embedded = schema.get("x-kubernetes-embedded-resource");
+    errors.push_if(place.in_metadata && embedded.bool(), || {
+        embedded.forbidden("must not be used inside of resource meta")
+    });
 }
 
 /// Validates the type of a schema that has a list or map type; returns whether it is right.

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::is_zero;
 use crate::field::{Errors, Field, Path};
 use crate::schema::structural::Pattern;
 
@@ -36,13 +37,9 @@ fn validate_schema(schema: &Field<'_>, level: Level, errors: &mut Errors) {
         validate_schema(&additional, Level::Field, errors);
     }
     validate_type(schema, level, errors);
-    let is_int_or_string = schema.get("x-kubernetes-int-or-string").bool();
-    let skips_any_of = is_int_or_string && is_either(&schema.get("anyOf"));
-    let skips_first_all_of = is_int_or_string
-        && schema.get("allOf").items().next().is_some_and(|first| {
-            is_either(&first.get("anyOf"))
-                && first.value().and_then(Value::as_object).is_some_and(|members| members.len() == 1)
-        });
+    let skips_any_of = is_either(&schema.get("anyOf"));
+    let skips_first_all_of =
+        schema.get("allOf").items().next().is_some_and(|first| is_either(&first.get("anyOf")));
     validate_value_validation(schema, skips_any_of, skips_first_all_of, errors);
     validate_object(schema, level, errors);
 }
@@ -50,36 +47,32 @@ fn validate_schema(schema: &Field<'_>, level: Level, errors: &mut Errors) {
 fn validate_type(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     let ty = schema.get("type");
     let preserve = schema.get("x-kubernetes-preserve-unknown-fields");
+    let embedded = schema.get("x-kubernetes-embedded-resource");
     let int_or_string = schema.get("x-kubernetes-int-or-string").bool();
-    if ty.is_empty() && !int_or_string && !preserve.bool() {
+    if embedded.bool() && ty.str() != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        errors.push(if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) });
+    } else if ty.is_empty() && !int_or_string && !preserve.bool() {
         errors.push(ty.required(match level {
             Level::Root => "must not be empty at the root",
             Level::Item => "must not be empty for specified array items",
             Level::Field => "must not be empty for specified object fields",
         }));
-    } else if level == Level::Root && ty.str() != "object" {
-        let detail = "must be object at the root";
-        errors.push(if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) });
     }
-    if !int_or_string {
-        return;
+    if level == Level::Root && !ty.is_empty() && ty.str() != "object" {
+        errors.push(ty.invalid("must be object at the root"));
     }
-    errors.push_if(!ty.is_empty(), || ty.invalid("must be empty if x-kubernetes-int-or-string is true"));
-    for marker in [preserve, schema.get("x-kubernetes-embedded-resource")] {
-        errors
-            .push_if(marker.bool(), || marker.invalid("must be false if x-kubernetes-int-or-string is true"));
+    for marker in [preserve, embedded] {
+        errors.push_if(int_or_string && marker.bool(), || {
+            marker.invalid("must be false if x-kubernetes-int-or-string is true")
+        });
     }
 }
 
 fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
-    let (ty, additional) = (schema.get("type"), schema.get("additionalProperties"));
-    let properties = schema.get("properties");
+    let (additional, properties) = (schema.get("additionalProperties"), schema.get("properties"));
     let is_embedded = schema.get("x-kubernetes-embedded-resource").bool();
     if is_embedded {
-        let detail = "must be object if x-kubernetes-embedded-resource is true";
-        errors.push_if(ty.str() != "object", || {
-            if ty.is_empty() { ty.required(detail) } else { ty.invalid(detail) }
-        });
         errors.push_if(additional.exists(), || {
             additional.forbidden("must not be used if x-kubernetes-embedded-resource is set")
         });
@@ -97,7 +90,9 @@ fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
     for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
         let property = properties.entry(name);
         let ty = property.get("type");
-        errors.push_if(property.exists() && ty.str() != wanted, || ty.invalid(format!("must be {wanted}")));
+        errors.push_if(property.exists() && ty.str() != wanted, || {
+            ty.invalid_value(ty.str(), format!("must be {wanted}"))
+        });
     }
     let metadata = properties.entry("metadata");
     errors.push_if(level == Level::Root && metadata.exists() && restricts_more_than_names(&metadata), || {
@@ -112,7 +107,8 @@ fn validate_object(schema: &Field<'_>, level: Level, errors: &mut Errors) {
 fn restricts_more_than_names(metadata: &Field<'_>) -> bool {
     let members = metadata.value().and_then(Value::as_object).into_iter().flatten();
     let other = members.clone().any(|(name, value)| {
-        !matches!(name.as_str(), "type" | "properties" | "description") && *value != Value::Bool(false)
+        // A default is reported by itself.
+        !matches!(name.as_str(), "type" | "properties" | "default") && !is_zero(value)
     });
     let unnamed =
         metadata.get("properties").entries().any(|(name, _)| !matches!(name, "name" | "generateName"));
@@ -151,8 +147,9 @@ fn validate_value_validation(
 
 /// Validates a schema that only validates.
 fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) {
-    const FORBIDDEN: [(&str, &str); 10] = [
+    const FORBIDDEN: [(&str, &str); 13] = [
         ("type", "empty"),
+        ("additionalProperties", "undefined"),
         ("default", "undefined"),
         ("title", "empty"),
         ("description", "empty"),
@@ -162,6 +159,8 @@ fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) 
         ("x-kubernetes-int-or-string", "false"),
         ("x-kubernetes-list-map-keys", "empty"),
         ("x-kubernetes-list-type", "undefined"),
+        ("x-kubernetes-map-type", "undefined"),
+        ("x-kubernetes-validations", "empty"),
     ];
     if !schema.exists() || errors.is_full() {
         return;
@@ -171,16 +170,14 @@ fn validate_nested(schema: &Field<'_>, skips_any_of: bool, errors: &mut Errors) 
     for (_, property) in schema.get("properties").entries() {
         validate_nested(&property, false, errors);
     }
-    let additional = schema.get("additionalProperties");
-    if additional.value().is_some_and(Value::is_object) {
-        validate_nested(&additional, false, errors);
-    }
-    let forbidden = FORBIDDEN.into_iter().chain([("x-kubernetes-map-type", "undefined")]);
-    for (name, wanted) in forbidden {
+    for (name, wanted) in FORBIDDEN {
         let member = schema.get(name);
-        let is_set = match wanted {
-            "undefined" => member.exists(),
-            _ => !member.is_empty() && member.value() != Some(&Value::Bool(false)),
+        let is_false = member.value() == Some(&Value::Bool(false));
+        let is_set = match (name, wanted) {
+            // A default may be false.
+            ("default", _) => member.exists(),
+            (_, "undefined") => member.exists() && !is_false,
+            _ => !member.is_empty() && !is_false,
         };
         errors.push_if(is_set, || member.forbidden(format!("must be {wanted} to be structural")));
     }

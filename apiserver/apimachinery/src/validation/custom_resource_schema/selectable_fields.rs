@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use crate::field::{Errors, Field, selectable_path};
+use serde_json::Value;
+
+use crate::field::{Errors, Field};
+use crate::validation::rules::{FieldPath, Notation};
 
 /// The largest number of selectable fields of a version.
 const MAX_FIELDS: usize = 8;
@@ -16,30 +19,22 @@ pub fn validate_selectable_fields(fields: &Field<'_>, schema: &Field<'_>, errors
             errors.push(path.required(""));
             continue;
         }
-        let Some(found) = resolve(schema, path.str()) else {
-            errors.push(path.invalid("is an invalid path: does not refer to a valid field"));
-            continue;
+        let root = schema.value().unwrap_or(&Value::Null);
+        let (steps, found) = match FieldPath::resolve(path.str(), root, Notation::Dots) {
+            Ok(found) => found,
+            Err(error) => {
+                errors.push(path.invalid(format!("is an invalid path: {error}")));
+                continue;
+            }
         };
-        errors.push_if(path.str().starts_with(".metadata."), || {
+        errors.push_if(steps.root() == Some("metadata"), || {
             path.invalid("must not point to fields in metadata")
         });
-        errors.push_if(!matches!(found.get("type").str(), "string" | "boolean" | "integer"), || {
+        let ty = found.and_then(|found| found.get("type")?.as_str());
+        errors.push_if(!matches!(ty, Some("string" | "boolean" | "integer")), || {
             path.invalid("must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.")
         });
-        errors.push_if(!seen.insert(path.str()), || path.duplicate());
+        errors.push_if(!seen.insert(steps), || path.duplicate());
     }
     errors.push_if(seen.len() > MAX_FIELDS, || fields.too_many(seen.len(), MAX_FIELDS));
-}
-
-/// Returns the schema of the value at a path of names: `.spec.color` or `.spec['color']`.
-fn resolve<'f>(schema: &Field<'f>, path: &'f str) -> Option<Field<'f>> {
-    let mut found = schema.clone();
-    for name in selectable_path::parse(path)? {
-        let property = found.get("properties").entry(name);
-        found = if property.exists() { property } else { found.get("additionalProperties") };
-        if !found.exists() {
-            return None;
-        }
-    }
-    Some(found)
 }

@@ -66,9 +66,32 @@ fn members_are_structural() {
             ],
         ),
         (json!({"$ref": "#/x"}), vec!["a.$ref: Forbidden: $ref is not supported"]),
+        (json!({"type": "string", "x-kubernetes-int-or-string": true}), vec![]),
+        (json!({"type": "string", "anyOf": [{"type": "integer"}, {"type": "string"}]}), vec![]),
         (
-            json!({"type": "string", "x-kubernetes-int-or-string": true}),
-            vec![r#"a.type: Invalid value: "string": must be empty if x-kubernetes-int-or-string is true"#],
+            json!({"type": "string", "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}], "minLength": 1}]}),
+            vec![],
+        ),
+        (
+            json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}),
+            vec!["a.type: Required value: must be object if x-kubernetes-embedded-resource is true"],
+        ),
+        (
+            json!({"type": "object", "additionalProperties": {"type": "string"}, "allOf": [
+                {"additionalProperties": {"type": "string"}}, {"additionalProperties": false},
+            ]}),
+            vec!["a.allOf[0].additionalProperties: Forbidden: must be undefined to be structural"],
+        ),
+        (
+            json!({"type": "object", "not": {"x-kubernetes-validations": [{"rule": "true"}]}}),
+            vec!["a.not.x-kubernetes-validations: Forbidden: must be empty to be structural"],
+        ),
+        (
+            json!({"type": "null"}),
+            vec![
+                r#"a.type: Unsupported value: "null": supported values: "array", "boolean", "integer", "number", "object", "string""#,
+                "a.type: Forbidden: type cannot be set to null, use nullable as an alternative",
+            ],
         ),
         (
             json!({"type": "object", "x-kubernetes-embedded-resource": true}),
@@ -86,6 +109,11 @@ fn the_root_is_an_object_with_its_own_metadata() {
     for (schema, want) in [
         (json!({}), "type: Required value: must not be empty at the root"),
         (json!({"type": "string"}), "type: Invalid value: \"string\": must be object at the root"),
+        (json!({"type": "object", "default": {"apiVersion": "a/b"}}), "default.kind: Required value"),
+        (
+            json!({"type": "object", "properties": {"metadata": {"type": "object", "description": "d"}}}),
+            "properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ),
         (
             json!({"type": "object", "nullable": true}),
             "nullable: Forbidden: nullable cannot be true at the root",

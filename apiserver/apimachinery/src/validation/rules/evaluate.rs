@@ -6,7 +6,9 @@ use coracle_cel::{EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
 use super::{CompiledRule, RuleNode, RuleSet};
-use crate::field::{ErrorType, Errors, Field, FieldError, Path};
+use crate::field::{ErrorType, Errors, Field, FieldError, Path, quote};
+use crate::schema::Structural;
+use crate::validation::structural;
 
 /// The largest total cost of the rules of one object.
 const OBJECT_BUDGET: u64 = 10_000_000;
@@ -17,12 +19,18 @@ const MAX_MESSAGE: usize = 5 * 1024;
 
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Evaluates the rules of an object, unless an earlier error makes rules meaningless.
+/// The number of items that are looked up by their keys, to find out whether values are unchanged.
+const MAX_COMPARED: usize = 1_000_000;
+
+/// Evaluates the rules of an object, unless an earlier error makes rules meaningless. In an update
+/// the errors of unchanged values are forgiven.
 ///
+/// - `structural`: the schema of the object.
 /// - `meter`: counts the work of all of them together.
 pub fn validate(
     object: &Field<'_>,
     old: Option<&Field<'_>>,
+    structural: &Structural,
     rules: &RuleSet,
     meter: &Meter,
     errors: &mut Errors,
@@ -44,31 +52,60 @@ pub fn validate(
         return;
     }
     let old = old.and_then(Field::value);
-    let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, meter, errors };
-    evaluation.node(object, old, root, false);
+    let correlation = object.value().zip(old).map(|(value, old)| Correlation { value, old, structural });
+    let compared = MAX_COMPARED;
+    let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, compared, meter, errors };
+    evaluation.node(object, old, root, correlation);
 }
 
 struct Evaluation<'e> {
     budget: u64,
     exhausted: bool,
+    /// The number of items that may still be looked up by their keys.
+    compared: usize,
     meter: &'e Meter,
     errors: &'e mut Errors,
 }
 
+/// A value and the one that it replaces.
+#[derive(Clone, Copy)]
+struct Correlation<'v> {
+    value: &'v Value,
+    old: &'v Value,
+    structural: &'v Structural,
+}
+
+impl<'v> Correlation<'v> {
+    /// Returns the correlation of a member or item; that of the whole if it replaces nothing.
+    fn below(
+        self,
+        value: &'v Value,
+        old: Option<&'v Value>,
+        structural: Option<&'v Structural>,
+    ) -> Correlation<'v> {
+        match (old, structural) {
+            (Some(old), Some(structural)) => Correlation { value, old, structural },
+            _ => self,
+        }
+    }
+}
+
 impl Evaluation<'_> {
-    /// Evaluates the rules of a value and of its children. `unchanged`: whether an enclosing value
-    /// is unchanged.
-    fn node(&mut self, field: &Field<'_>, old: Option<&Value>, node: &RuleNode, unchanged: bool) {
+    /// Evaluates the rules of a value and of its children. `correlation`: the innermost value that
+    /// contains this one, or is it, and replaces another.
+    fn node(
+        &mut self,
+        field: &Field<'_>,
+        old: Option<&Value>,
+        node: &RuleNode,
+        correlation: Option<Correlation<'_>>,
+    ) {
         let Some(value) = field.value() else { return };
-        let unchanged = unchanged || old == Some(value);
         for rule in &node.rules {
             if self.exhausted || self.errors.is_full() {
                 return;
             }
-            // An update is not rejected because of unchanged values.
-            if !unchanged || rule.uses_old_self {
-                self.rule(field, value, old, node, rule);
-            }
+            self.rule(field, value, old, node, rule, correlation);
         }
         match value {
             Value::Object(members) => {
@@ -81,9 +118,11 @@ impl Evaluation<'_> {
                         },
                     };
                     let path = if is_entry { field.path().key(name) } else { field.path().child(name) };
-                    let old = old.filter(|_| !node.atomic).and_then(|old| old.get(name));
+                    let old = old.and_then(|old| old.get(name));
+                    let correlation = correlation
+                        .map(|whole| whole.below(member, old, whole.structural.specified_member(name)));
                     let old = old.filter(|old| !old.is_null());
-                    self.node(&Field::at(Some(member), path), old, inner, unchanged);
+                    self.node(&Field::at(Some(member), path), old, inner, correlation);
                 }
             }
             Value::Array(_) => {
@@ -95,7 +134,10 @@ impl Evaluation<'_> {
                 for item in field.items() {
                     let key = item.value().zip(node.keys.as_ref()).map(|(item, keys)| key_of(item, keys));
                     let old = key.and_then(|key| olds.get(&key).copied());
-                    self.node(&item, old, inner, unchanged);
+                    let correlation = correlation
+                        .zip(item.value())
+                        .map(|(whole, value)| whole.below(value, old, whole.structural.items.as_deref()));
+                    self.node(&item, old, inner, correlation);
                 }
             }
             _ => {}
@@ -109,6 +151,7 @@ impl Evaluation<'_> {
         old: Option<&Value>,
         node: &RuleNode,
         rule: &CompiledRule,
+        correlation: Option<Correlation<'_>>,
     ) {
         let Some(decl) = node.decl.as_deref() else { return };
         let report = |errors: &mut Errors, detail: String| {
@@ -122,12 +165,13 @@ impl Evaluation<'_> {
         if rule.uses_old_self && old.is_none() && !rule.optional_old_self {
             return;
         }
-        let old_value = old.map(|old| CelValue::of_json(old, decl));
-        let old_self = match (rule.optional_old_self, old_value) {
-            (true, old) => CelValue::Optional(old.map(std::sync::Arc::new)),
-            (false, old) => old.unwrap_or(CelValue::Null),
+        let old_self = || old.map(|old| CelValue::of_json(old, decl));
+        let given = if rule.optional_old_self {
+            CelValue::Optional(old_self().map(std::sync::Arc::new))
+        } else {
+            old_self().unwrap_or(CelValue::Null)
         };
-        let variables = [("self", CelValue::of_json(value, decl)), ("oldSelf", old_self)];
+        let variables = [("self", CelValue::of_json(value, decl)), ("oldSelf", given)];
         let outcome = program.evaluate(&variables, CALL_LIMIT, self.meter);
         let exceeded = outcome.value == Err(EvalError::CostLimit);
         if outcome.cost > self.budget && !exceeded {
@@ -139,12 +183,30 @@ impl Evaluation<'_> {
         match outcome.value {
             Ok(CelValue::Bool(true)) => {}
             Ok(_) => {
-                let detail = self.message(rule, &variables);
                 let path = match &rule.field_path {
                     Some(path) => path.below(field.path()),
                     None => field.path().clone(),
                 };
-                self.errors.push(failure(&path, value, detail, &rule.reason));
+                // In a message `oldSelf` is never optional.
+                let mut variables = vec![("self", CelValue::of_json(value, decl))];
+                variables.extend(old_self().map(|old| ("oldSelf", old)));
+                let error = match self.message(rule, &variables) {
+                    Ok(detail) => failure(&path, value, detail, &rule.reason),
+                    Err(detail) => {
+                        self.exhausted = true;
+                        let shown = Some(Value::from(node.ty.as_str()));
+                        named(FieldError::new(ErrorType::Invalid, &path, shown, detail))
+                    }
+                };
+                let is_unchanged = |whole: Correlation<'_>| {
+                    structural::is_unchanged(whole.value, whole.old, whole.structural, &mut self.compared)
+                };
+                // An update is not rejected because of unchanged values.
+                if !rule.uses_old_self && correlation.is_some_and(is_unchanged) {
+                    self.errors.forgive(error);
+                } else {
+                    self.errors.push(error);
+                }
             }
             Err(EvalError::CostLimit) => {
                 self.exhausted = true;
@@ -175,18 +237,30 @@ impl Evaluation<'_> {
 
     /// Returns the message of a rule that does not hold: the result of its message expression,
     /// otherwise its message, otherwise a default text with the rule.
-    fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> String {
+    ///
+    /// # Errors
+    /// The message expression exceeds a limit of costs.
+    fn message(&mut self, rule: &CompiledRule, variables: &[(&str, CelValue<'_>)]) -> Result<String, String> {
         if let Some(program) = &rule.message_program {
-            let outcome = program.evaluate(&variables, CALL_LIMIT.min(self.budget), self.meter);
-            self.budget = self.budget.saturating_sub(outcome.cost);
+            let outcome = program.evaluate(&variables, CALL_LIMIT, self.meter);
+            if outcome.value == Err(EvalError::CostLimit) {
+                return Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+                    quote(&rule.message_expression)
+                ));
+            }
+            if outcome.cost > self.budget {
+                return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+            }
+            self.budget -= outcome.cost;
             if let Ok(CelValue::String(text)) = outcome.value {
                 let text = text.trim();
-                if !text.is_empty() && !text.contains(['\n', '\r']) && text.len() <= MAX_MESSAGE {
-                    return text.to_owned();
+                if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+                    return Ok(text.to_owned());
                 }
             }
         }
-        if rule.message.is_empty() { format!("failed rule: {}", rule.rule) } else { rule.message.clone() }
+        Ok(if rule.message.is_empty() { format!("failed rule: {}", rule.rule) } else { rule.message.clone() })
     }
 }
 
@@ -218,21 +292,39 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::schema::StructuralSchema;
 
     fn meter() -> Meter {
         // Other tests run concurrently, so only the work is limited, not the time.
         Meter::new(Limits { time: std::time::Duration::from_secs(600), ..Limits::REQUEST })
     }
 
-    fn found(rules: &RuleSet, object: &Value, old: Option<&Value>) -> Vec<String> {
+    struct Kind {
+        structural: StructuralSchema,
+        rules: RuleSet,
+    }
+
+    impl Kind {
+        fn of(schema: Value) -> Kind {
+            let rules = RuleSet::read(&schema);
+            Kind { structural: StructuralSchema::read(schema).unwrap(), rules }
+        }
+
+        fn validate(&self, object: &Value, old: Option<&Value>, meter: &Meter, errors: &mut Errors) {
+            let old = old.map(Field::root);
+            let structural = self.structural.root();
+            validate(&Field::root(object), old.as_ref(), structural, &self.rules, meter, errors);
+        }
+    }
+
+    fn found(kind: &Kind, object: &Value, old: Option<&Value>) -> Vec<String> {
         let mut errors = Errors::new();
-        let old = old.map(Field::root);
-        validate(&Field::root(object), old.as_ref(), rules, &meter(), &mut errors);
+        kind.validate(object, old, &meter(), &mut errors);
         errors.iter().map(ToString::to_string).collect()
     }
 
-    fn rules() -> RuleSet {
-        RuleSet::read(&json!({"type": "object", "properties": {"spec": {
+    fn rules() -> Kind {
+        Kind::of(json!({"type": "object", "properties": {"spec": {
             "type": "object",
             "properties": {
                 "name": {"type": "string", "maxLength": 20, "x-kubernetes-validations": [
@@ -313,18 +405,89 @@ mod tests {
     }
 
     #[test]
+    fn unchanged_values_that_violate_rules_are_warned_of() {
+        let kind = Kind::of(json!({"type": "object", "properties": {
+            "a": {"type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'"}]},
+            "l": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string"}}},
+                "x-kubernetes-validations": [{"rule": "self.all(item, item.v != 'bad')", "message": "no"}],
+            },
+            "s": {
+                "type": "array", "items": {
+                    "type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'"}],
+                },
+            },
+            "fails": {"type": "integer", "x-kubernetes-validations": [{"rule": "1 / self > 0"}]},
+        }}));
+        for (old, new, want, warnings) in [
+            (
+                json!({"a": "bad"}),
+                json!({"a": "bad", "s": []}),
+                vec![],
+                vec!["a: Invalid value: \"bad\": failed rule: self != 'bad'"],
+            ),
+            // The order of a list with keys does not count; that of others does.
+            (
+                json!({"l": [{"k": "p", "v": "bad"}, {"k": "q", "v": "x"}]}),
+                json!({"l": [{"k": "q", "v": "x"}, {"k": "p", "v": "bad"}]}),
+                vec![],
+                vec!["l: Invalid value: no"],
+            ),
+            (
+                json!({"s": ["bad", "x"]}),
+                json!({"s": ["bad", "x"], "a": "x"}),
+                vec![],
+                vec!["s[0]: Invalid value: \"bad\": failed rule: self != 'bad'"],
+            ),
+            (
+                json!({"s": ["bad", "x"]}),
+                json!({"s": ["x", "bad"]}),
+                vec!["s[1]: Invalid value: \"bad\": failed rule: self != 'bad'"],
+                vec![],
+            ),
+            // A rule that fails is an error even so.
+            (
+                json!({"fails": 0}),
+                json!({"fails": 0}),
+                vec!["fails: Invalid value: \"integer\": division by zero evaluating rule: 1 / self > 0"],
+                vec![],
+            ),
+        ] {
+            let mut errors = Errors::new();
+            kind.validate(&new, Some(&old), &meter(), &mut errors);
+            assert_eq!(errors.take_warnings(), warnings, "{old} {new}");
+            let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            assert_eq!(found, want, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn messages_see_the_old_value_itself() {
+        let kind = Kind::of(json!({"type": "object", "properties": {"a": {
+            "type": "string", "x-kubernetes-validations": [{
+                "rule": "oldSelf.hasValue() && oldSelf.value() == self", "optionalOldSelf": true,
+                "messageExpression": "oldSelf.hasValue() ? 'had' : 'none'",
+            }],
+        }}}));
+        let want = "a: Invalid value: \"y\": failed rule: oldSelf.hasValue() && oldSelf.value() == self";
+        assert_eq!(found(&kind, &json!({"a": "y"}), Some(&json!({"a": "x"}))), [want]);
+        assert_eq!(found(&kind, &json!({"a": "y"}), None), [want]);
+    }
+
+    #[test]
     fn rules_are_not_evaluated_on_objects_of_a_wrong_type() {
         let object = json!({"spec": {"name": "x"}});
         let mut errors = Errors::new();
         errors.push(Field::root(&object).required(""));
-        validate(&Field::root(&object), None, &rules(), &meter(), &mut errors);
+        rules().validate(&object, None, &meter(), &mut errors);
         let texts: Vec<String> = errors.iter().skip(1).map(ToString::to_string).collect();
         assert_eq!(texts, [format!("<nil>: Invalid value: null: {UNCHECKED}")]);
     }
 
     #[test]
     fn all_rules_of_an_object_share_a_budget() {
-        let rules = RuleSet::read(&json!({"type": "object", "properties": {"l": {"type": "array", "items": {
+        let rules = Kind::of(json!({"type": "object", "properties": {"l": {"type": "array", "items": {
             "type": "array", "items": {"type": "integer"},
             "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x != y || x == y))"}],
         }}}}));
@@ -342,14 +505,14 @@ mod tests {
     fn rules_that_do_too_much_end_the_validation() {
         let endless =
             "'x'.matches('x') && self.l.all(a, self.l.all(b, self.l.all(c, ''.findAll('') == [''])))";
-        let rules = RuleSet::read(&json!({"type": "object", "properties": {"spec": {
+        let rules = Kind::of(json!({"type": "object", "properties": {"spec": {
             "type": "object", "properties": {"l": {"type": "array", "items": {"type": "integer"}}},
             "x-kubernetes-validations": [{"rule": endless}, {"rule": "false"}],
         }}}));
         let object = json!({"spec": {"l": vec![1; 200]}});
         let mut errors = Errors::new();
         let meter = Meter::new(Limits { steps: 100_000, ..Limits::REQUEST });
-        validate(&Field::root(&object), None, &rules, &meter, &mut errors);
+        rules.validate(&object, None, &meter, &mut errors);
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let want =
             "spec: Invalid value: \"object\": operation interrupted: work limit exceeded evaluating rule: ";

@@ -15,7 +15,7 @@ use coracle_cel::{CompileError, DeclType, Env, Program, Type, environments};
 use serde_json::Value;
 
 pub use evaluate::validate;
-pub use field_path::FieldPath;
+pub use field_path::{FieldPath, Notation};
 
 /// The rules of a schema and of all within it that have some.
 #[derive(Debug, Default)]
@@ -56,8 +56,6 @@ struct RuleNode {
     /// The keys of the items of a list of type map; None for other lists: their items are
     /// not correlated.
     keys: Option<Vec<String>>,
-    /// The members are not correlated.
-    atomic: bool,
 }
 
 impl RuleNode {
@@ -92,7 +90,6 @@ impl RuleNode {
             keys: (text("x-kubernetes-list-type") == "map").then(|| {
                 keys.into_iter().flatten().filter_map(|key| key.as_str().map(str::to_owned)).collect()
             }),
-            atomic: text("x-kubernetes-map-type") == "atomic",
             decl,
         };
         let has_rules = !node.rules.is_empty()
@@ -113,6 +110,7 @@ struct CompiledRule {
     optional_old_self: bool,
     uses_old_self: bool,
     program: Result<Program, String>,
+    message_expression: String,
     message_program: Option<Program>,
 }
 
@@ -131,10 +129,11 @@ impl CompiledRule {
             rule: text("rule").trim().to_owned(),
             message: text("message").trim().to_owned(),
             reason: text("reason").to_owned(),
-            field_path: FieldPath::read(text("fieldPath"), schema),
+            field_path: FieldPath::read(text("fieldPath"), schema).ok(),
             optional_old_self,
             uses_old_self,
             program,
+            message_expression: message.to_owned(),
             message_program: (!message.trim().is_empty())
                 .then(|| compile_message(env, message).ok())
                 .flatten(),

@@ -21,10 +21,9 @@ impl Validator {
     ) -> usize {
         let name = quote(&path.to_string());
         let mut checks = 0;
-        let mut attempt = |validator: &mut Validator, structural: &Structural| {
+        let attempt = |validator: &mut Validator, structural: &Structural| {
             let mut found = Errors::new();
             let satisfied = validator.value(value, path, structural, old, &mut found);
-            checks += satisfied;
             (found, satisfied)
         };
         if !composition.any_of.is_empty() {
@@ -33,10 +32,12 @@ impl Validator {
                 let (found, satisfied) = attempt(self, structural);
                 accepted = found.is_empty();
                 if accepted {
+                    best.satisfied = satisfied;
                     break;
                 }
                 best.compare(found, satisfied);
             }
+            checks += best.satisfied;
             if !accepted {
                 errors.push(self.plain_error(format!("{name} must validate at least one schema (anyOf)")));
                 errors.extend(best.found);
@@ -48,10 +49,12 @@ impl Validator {
                 let (found, satisfied) = attempt(self, structural);
                 if found.is_empty() {
                     accepted += 1;
+                    best.satisfied = satisfied;
                 } else if accepted == 0 {
                     best.compare(found, satisfied);
                 }
             }
+            checks += if accepted > 1 { 0 } else { best.satisfied };
             if accepted != 1 {
                 let count = match accepted {
                     0 => "Found none valid".to_owned(),
@@ -69,7 +72,8 @@ impl Validator {
         }
         let mut accepted = 0;
         for structural in &composition.all_of {
-            let (found, _) = attempt(self, structural);
+            let (found, satisfied) = attempt(self, structural);
+            checks += satisfied;
             accepted += usize::from(found.is_empty());
             errors.extend(found);
         }

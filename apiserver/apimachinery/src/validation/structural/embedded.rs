@@ -38,7 +38,8 @@ pub(super) fn validate(value: &Value, path: &Path, structural: &Structural, erro
     }
 }
 
-fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
+/// Validates the type and the metadata of an object at a path.
+pub(super) fn validate_object(object: &Value, path: &Path, errors: &mut Errors) {
     let field = Field::at(Some(object), path.clone());
     let (version, kind) = (field.get("apiVersion"), field.get("kind"));
     for member in [&version, &kind] {

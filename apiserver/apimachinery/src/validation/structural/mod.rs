@@ -25,6 +25,7 @@ use crate::field::{Errors, Field, Path};
 use crate::schema::{Structural, StructuralSchema};
 
 use value::Validator;
+pub(super) use value::is_unchanged;
 
 /// Validates a new custom resource without its metadata, which is validated as that of every
 /// object.
@@ -59,10 +60,26 @@ pub fn validate_status_update(
     validate_changed_lists(object, old.value(), schema.root(), errors);
 }
 
-/// Validates a value on its own, as a default in a schema is. The paths of errors begin with
-/// `path`; their texts do not. Items may come twice.
-pub fn validate_value(value: &Value, structural: &Structural, path: &Path, errors: &mut Errors) {
+/// Returns the errors of the type and the metadata of an object.
+pub fn object_errors(object: &Value) -> Errors {
+    let mut errors = Errors::new();
+    embedded::validate_object(object, &Path::root(), &mut errors);
+    errors
+}
+
+/// Validates a value on its own, as a default in a schema is; `is_object`: it has metadata. The
+/// paths of errors begin with `path`; their texts do not. Items may come twice.
+pub fn validate_value(
+    value: &Value,
+    structural: &Structural,
+    is_object: bool,
+    path: &Path,
+    errors: &mut Errors,
+) {
     let mut found = Errors::new();
+    if is_object && !structural.embedded_resource {
+        embedded::validate_object(value, path, &mut found);
+    }
     embedded::validate(value, path, structural, &mut found);
     if found.is_empty() {
         Validator::new(path.clone()).of_default().validate(value, structural, None, &mut found);

@@ -24,7 +24,12 @@ fn values_have_the_types_of_the_schema() {
     .expect("structural");
     for (object, want) in [
         (json!({"spec": {"size": 1, "mode": "a", "port": "http", "list": ["x"], "map": {"k": 1.5}}}), vec![]),
-        (json!({"spec": {"size": 1, "mode": null, "port": 1}}), vec![]),
+        (json!({"spec": {"size": 1, "port": 1}}), vec![]),
+        // Even where null is permitted, it is not in the enumeration.
+        (
+            json!({"spec": {"size": 1, "mode": null}}),
+            vec![r#"spec.mode: Unsupported value: null: supported values: "a", "b""#],
+        ),
         (json!({}), vec!["spec: Required value"]),
         (json!({"spec": {}}), vec!["spec.size: Required value"]),
         (

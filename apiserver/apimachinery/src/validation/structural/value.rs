@@ -71,7 +71,8 @@ impl Validator {
         }
         let mut found = Errors::new();
         let checks = self.rules(value, path, structural, old, &mut found);
-        if !found.is_empty() && old != Some(value) {
+        if !found.is_empty() && !old.is_some_and(|old| is_unchanged(value, old, structural, &mut self.steps))
+        {
             errors.extend(found);
         }
         checks
@@ -87,21 +88,28 @@ impl Validator {
     ) -> usize {
         let rules = &structural.rules;
         let wrong = wrong_type(value, structural).filter(|_| self.checks_either || !structural.int_or_string);
-        let mut checks = 3 + usize::from(structural.ty.is_some());
+        let fits = usize::from(wrong.is_none());
         if let Some((wanted, got)) = wrong {
             let detail = format!("{path} in body must be of type {wanted}: \"{got}\"");
             errors.push(self.error(ErrorType::TypeInvalid, path, Some(got.into()), detail));
         }
         if value.is_null() {
             self.enumeration(value, path, structural, errors);
-            return checks;
+            return fits;
         }
+        let has_type = structural.ty.is_some() || rules.format.is_some();
+        // The compositions count twice, the enumeration and the whole once.
+        let mut checks = 4 + if has_type { 1 + fits } else { 0 };
         if let Some(composition) = &structural.composition {
             checks += self.composition(value, path, composition, old, errors);
         }
         match value {
-            Value::String(text) => self.text(text, path, structural, errors),
+            Value::String(text) => {
+                checks += 1 + usize::from(known_format(structural).is_some());
+                self.text(text, path, structural, errors);
+            }
             Value::Number(number) => {
+                checks += 2;
                 for error in number::errors(number, structural) {
                     errors.push(match error {
                         NumberError::Factor(factor) => {
@@ -120,23 +128,23 @@ impl Validator {
                 }
             }
             Value::Array(items) => {
-                checks += self.items(items, path, structural, old, errors);
+                checks += 2 + self.items(items, path, structural, old, errors);
                 self.size(items.len(), path, rules.items, "items", errors);
             }
             _ => {}
         }
         self.enumeration(value, path, structural, errors);
-        if let Value::Object(members) = value
-            && self.size(members.len(), path, rules.properties, "properties", errors)
-        {
-            checks += self.members(members, path, structural, old, errors);
+        if let Value::Object(members) = value {
+            self.size(members.len(), path, rules.properties, "properties", errors);
+            checks += 1 + self.members(members, path, structural, old, errors);
         }
         checks
     }
 
     fn enumeration(&self, value: &Value, path: &Path, structural: &Structural, errors: &mut Errors) {
         let supported = &structural.rules.enumeration;
-        if supported.is_empty() || supported.contains(value) || value.is_null() && structural.nullable {
+        // For kube-apiserver null is in no enumeration, even if it is listed.
+        if supported.is_empty() || supported.contains(value) && !value.is_null() {
             return;
         }
         let quoted = |value: &Value| match value {
@@ -169,19 +177,16 @@ impl Validator {
         }
     }
 
-    /// Validates that a count is within the bounds, and returns whether it is.
-    fn size(&self, count: usize, path: &Path, size: Size, of: &str, errors: &mut Errors) -> bool {
+    /// Validates that a count is within the bounds.
+    fn size(&self, count: usize, path: &Path, size: Size, of: &str, errors: &mut Errors) {
         if let Some(min) = size.min.filter(|min| count < *min) {
             let detail = format!("{path} in body should have at least {min} {of}");
             errors.push(self.error(ErrorType::Invalid, path, Some(count.into()), detail));
-            return false;
         }
         if let Some(max) = size.max.filter(|max| count > *max) {
             let error = Field::at(None, Path::root()).too_many(count, max);
             errors.push(self.at(error, path));
-            return false;
         }
-        true
     }
 
     fn items(
@@ -284,6 +289,42 @@ impl<'v> OldItems<'v> {
             }
             _ => None,
         }
+    }
+}
+
+/// Returns `true` if a value equals the old one, where the order of lists with keys does not count.
+/// Each comparison by keys takes one of the `steps`; without any, values of another order differ.
+pub(in crate::validation) fn is_unchanged(
+    value: &Value,
+    old: &Value,
+    structural: &Structural,
+    steps: &mut usize,
+) -> bool {
+    if value == old {
+        return true;
+    }
+    match (value, old) {
+        (Value::Object(members), Value::Object(olds)) if members.len() == olds.len() => {
+            members.iter().all(|(name, value)| {
+                let member = structural.member(name);
+                olds.get(name)
+                    .zip(member)
+                    .is_some_and(|(old, member)| is_unchanged(value, old, member, steps))
+                    || olds.get(name) == Some(value)
+            })
+        }
+        (Value::Array(items), Value::Array(olds)) if items.len() == olds.len() => {
+            let (List::Map(_), Some(item_type)) = (&structural.list, &structural.items) else { return false };
+            if *steps < items.len() {
+                return false;
+            }
+            *steps -= items.len();
+            let known = OldItems::of(Some(old), structural);
+            items.iter().all(|item| {
+                known.of_same_key(item).is_some_and(|old| is_unchanged(item, old, item_type, steps))
+            })
+        }
+        _ => false,
     }
 }
 
