@@ -44,7 +44,8 @@ pub enum Error {
         /// The object's name.
         name: String,
     },
-    /// Every generated name that was tried is taken.
+    /// Every generated name that was tried is taken, or the name of an object that has a base for
+    /// generated ones, too.
     GenerateNameConflict {
         /// The plural, with its group.
         resource: GroupResource,

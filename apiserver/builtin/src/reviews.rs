@@ -64,6 +64,7 @@ fn answer(request: ActionRequest<'_>, answer: Answer) -> BoxFuture<'_, Result<Ou
         let mut review = request.decode(expected)?;
         caller.audit.log_request_object(&review, &info.type_ref);
         registry.track_new(info, &options.field_manager, *caller, &mut review);
+        registry.admit_subresource(target, "", &mut review, *caller, options).await?;
         let value = answer(&request, review)?;
         let payload = Payload::Object { value, type_ref: info.type_ref.clone() };
         Ok(Outcome { code: 201, payload })

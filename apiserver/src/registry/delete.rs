@@ -72,15 +72,7 @@ impl Registry {
         admitted_as: AdmittedAs,
     ) -> Result<Outcome> {
         let info = &*target.info;
-        let writing = Writing {
-            target,
-            part: Part::Main,
-            caller,
-            options: OperationOptions::Delete(options),
-            is_collection: admitted_as == AdmittedAs::Collection,
-            projection: None,
-            field_manager: None,
-        };
+        let writing = deletion_of(target, options, caller, admitted_as);
         if options.propagation.is_none()
             && let Some(warning) = info.behavior.strategy.orphaning_warning()
         {
@@ -99,9 +91,9 @@ impl Registry {
             match admitted_as {
                 AdmittedAs::Eviction => check_preconditions(info, &old, options)?,
                 AdmittedAs::Object | AdmittedAs::Collection => {
+                    check_preconditions(info, &old, options)?;
                     waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
                     self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
-                    check_preconditions(info, &old, options)?;
                     self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))
                         .await?;
                 }
@@ -294,10 +286,17 @@ impl Registry {
             let (_, name) = super::read::split_name(item);
             self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
         });
-        stream::iter(deletions.collect::<Vec<_>>())
-            .buffer_unordered(MAX_CONCURRENT)
-            .try_collect::<()>()
-            .await?;
+        // The first refusal of a webhook ends it, and the objects after that stay.
+        let writing = deletion_of(target, options, caller, AdmittedAs::Collection);
+        let concurrent = match page.items.first() {
+            Some(first) => {
+                let first = target.info.load(parse(first)?).await?;
+                let waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&first));
+                if waits { 1 } else { MAX_CONCURRENT }
+            }
+            None => 1,
+        };
+        stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(concurrent).try_collect::<()>().await?;
         let snapshot = self.store.snapshot();
         let corrupt = snapshot.quarantined().find(|entry| {
             **entry.key.bucket() == *target.info.storage.bucket && filter.is_in_namespace(entry.key.name())
@@ -317,6 +316,24 @@ impl Registry {
             Err(Error::NotFound { .. }) => Ok(()),
             other => other.map(drop),
         }
+    }
+}
+
+/// Describes a deletion for admission.
+fn deletion_of<'w>(
+    target: &'w Target,
+    options: &'w DeleteOptions,
+    caller: Caller<'w>,
+    admitted_as: AdmittedAs,
+) -> Writing<'w> {
+    Writing {
+        target,
+        part: Part::Main,
+        caller,
+        options: OperationOptions::Delete(options),
+        is_collection: admitted_as == AdmittedAs::Collection,
+        projection: None,
+        field_manager: None,
     }
 }
 

@@ -218,11 +218,15 @@ impl Registry {
                 Ok(object)
             })
             .await?;
-        let value = match &outcome.payload {
+        let mut value = match &outcome.payload {
             Payload::Stored(stored) => scale_of(&target.info, &target.info.load(parse(stored)?).await?)?,
             Payload::Object { value, .. } => scale_of(&target.info, value)?,
             _ => return Err(Error::Internal("a scaled object has no scale".to_owned())),
         };
+        // A field that the schema does not have was pruned.
+        if missing_replicas(&target.info, &value).is_some() {
+            value["spec"] = json!({});
+        }
         Ok(Outcome { payload: Payload::Object { value, type_ref: scale.type_ref.clone() }, ..outcome })
     }
 }

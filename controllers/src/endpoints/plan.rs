@@ -81,7 +81,7 @@ fn members(service: &Service, pods: &[Arc<Pod>]) -> Vec<Member> {
             target_ref: Some(target_ref(pod)),
         };
         let is_ready = publishes_all || is_ready(pod);
-        let member = |port| Member { ip, address: address.clone(), is_ready, port };
+        let member = |port| Member { address: address.clone(), is_ready, port };
         if ports.is_empty() && is_headless(service) {
             members.push(member(None));
         }
@@ -144,11 +144,11 @@ mod tests {
         ];
         let ports = json!([{"name": "x", "port": 80}, {"name": "y", "port": 81, "targetPort": "none"}]);
         for (case, spec, ready, not_ready) in [
-            ("plain", json!({"ipFamilies": ["IPv4"], "ports": ports}), "10.0.0.2 10.0.0.10", "10.0.0.3"),
+            ("plain", json!({"ipFamilies": ["IPv4"], "ports": ports}), "10.0.0.10 10.0.0.2", "10.0.0.3"),
             (
                 "all are published",
                 json!({"ipFamilies": ["IPv4"], "ports": ports, "publishNotReadyAddresses": true}),
-                "10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.10",
+                "10.0.0.10 10.0.0.2 10.0.0.3 10.0.0.4",
                 "",
             ),
             ("the other family", json!({"ipFamilies": ["IPv6"], "ports": ports}), "fd00::1", ""),

@@ -114,11 +114,11 @@ fn members(endpoints: &Endpoints, totals: &mut Totals) -> Vec<Member> {
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
         for (address, is_ready) in ready.chain(not_ready) {
-            let Ok(ip) = address.ip.parse::<IpAddr>() else {
+            if address.ip.parse::<IpAddr>().is_err() {
                 invalid.insert(address.ip.as_str());
                 continue;
-            };
-            let member = |port| Member { ip, address: address.clone(), is_ready, port };
+            }
+            let member = |port| Member { address: address.clone(), is_ready, port };
             members.extend(ports.iter().cloned().map(member));
         }
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 
@@ -129,7 +130,7 @@ impl Computation<'_> {
                 let container = Some(source.container.as_str());
                 let (proposal, name) =
                     self.resource(&source.name, container, &source.target).await.map_err(|message| {
-                        let context = format!("failed to get {} container metric value: ", source.name);
+                        let context = format!("failed to get {} container metric value: ", source.container);
                         Failure { reason: "FailedGetContainerResourceMetric", message, context }
                     })?;
                 let current = current_value(&source.target, &proposal);
@@ -153,13 +154,14 @@ impl Computation<'_> {
         container: Option<&str>,
         target: &MetricTarget,
     ) -> Result<(Proposal, String), String> {
-        let kind = if container.is_some() { "container resource" } else { "resource" };
         let average = target.average_value.as_ref().and_then(milli);
         let (target, what, name) = match (average, target.average_utilization) {
+            // kube-controller-manager does not mention a container here.
             (Some(value), _) => {
-                (replicas::Target::AverageValue(value), "usage", format!("{resource} {kind}"))
+                (replicas::Target::AverageValue(value), "usage", format!("{resource} resource"))
             }
             (None, Some(percent)) => {
+                let kind = if container.is_some() { "container resource" } else { "resource" };
                 let name = format!("{resource} {kind} utilization (percentage of request)");
                 (replicas::Target::Utilization(percent), "utilization", name)
             }
@@ -202,19 +204,26 @@ impl Computation<'_> {
                 context: "failed to get pods metric value: ".to_owned(),
             },
             ("Object", _, Some(source), _) => {
-                let object = &source.described_object;
+                let (object, metric) = (&source.described_object, name(&source.metric));
                 // The order is kube-controller-manager's.
                 let what = format!("{} on {namespace} {}/{CUSTOM}", object.kind, object.name);
+                let which = match source.target.average_value {
+                    Some(_) => format!("failed to get {metric} object metric: "),
+                    None => String::new(),
+                };
                 Failure {
                     reason: "FailedGetObjectMetric",
-                    message: format!("unable to get metric {}: {what}", name(&source.metric)),
-                    context: "failed to get object metric value: ".to_owned(),
+                    message: format!("unable to get metric {metric}: {what}"),
+                    context: format!("failed to get object metric value: {which}"),
                 }
             }
             ("External", _, _, Some(source)) => {
                 let metric = name(&source.metric);
-                let selector =
-                    source.metric.selector.as_ref().map_or_else(|| "nil".to_owned(), |s| format!("{s:?}"));
+                let selector = source.metric.selector.as_ref().map_or_else(|| "nil".to_owned(), as_in_go);
+                let which = match source.target.average_value {
+                    Some(_) => format!("{metric} external metric"),
+                    None => format!("external metric {metric}"),
+                };
                 let why = format!(
                     "unable to fetch metrics from external metrics API: the server could not find the requested resource \
                      (get {metric}.external.metrics.k8s.io)"
@@ -222,7 +231,7 @@ impl Computation<'_> {
                 Failure {
                     reason: "FailedGetExternalMetric",
                     message: format!("unable to get external metric {namespace}/{metric}/{selector}: {why}"),
-                    context: format!("failed to get {metric} external metric value: "),
+                    context: format!("failed to get {metric} external metric value: failed to get {which}: "),
                 }
             }
             (unknown, ..) => Failure {
@@ -232,6 +241,21 @@ impl Computation<'_> {
             },
         }
     }
+}
+
+/// Formats a selector as Go's `%v` does.
+fn as_in_go(selector: &LabelSelector) -> String {
+    let label = |(key, value): (&String, &String)| format!("{key}: {value},");
+    let labels: String = selector.match_labels.iter().flatten().map(label).collect();
+    let expression = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| {
+        let values = values.as_deref().unwrap_or_default().join(" ");
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    };
+    let expressions: String = selector.match_expressions.iter().flatten().map(expression).collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }
 
 fn valid(metric: &str) -> Statement {
@@ -255,4 +279,139 @@ fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatu
 /// Returns a quantity in thousandths, or `None` if it is not valid.
 fn milli(quantity: &Text) -> Option<i64> {
     quantity.0.parse::<Quantity>().ok().map(|quantity| quantity.milli_value())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Computes the replicas for one metric of an autoscaler with a single pod, whose usage is this
+    /// response of the resource metrics API.
+    async fn computed(metric: &Value, (code, response): (u16, Value)) -> Computed {
+        let api = tower::service_fn(move |_: Request<Body>| {
+            let body = Body::from(response.to_string().into_bytes());
+            std::future::ready(Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()))
+        });
+        let autoscaler = json!({
+            "metadata": {"name": "a", "namespace": "n"},
+            "spec": {
+                "maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}, "metrics": [metric],
+            },
+        });
+        let pod = json!({
+            "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": "Running"},
+        });
+        let computation = Computation {
+            reader: &Client::new(api, "default"),
+            autoscaler: &serde_json::from_value(autoscaler).unwrap(),
+            selector: "a=b",
+            pods: &[serde_json::from_value(pod).map(Arc::new).unwrap()],
+            current: 1,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        computation.compute().await
+    }
+
+    fn not_found() -> (u16, Value) {
+        (404, json!({"kind": "Status", "status": "Failure", "code": 404}))
+    }
+
+    #[tokio::test]
+    async fn failures_have_the_words_of_kube_controller_manager() {
+        const NO_RESOURCE: &str = "unable to get metrics for resource memory: unable to fetch metrics from resource metrics API: \
+                                   the server could not find the requested resource (get pods.metrics.k8s.io)";
+        const NO_OBJECT: &str = "unable to get metric m: Ingress on n i/unable to fetch metrics from custom metrics API: \
+                                 no custom metrics API (custom.metrics.k8s.io) registered";
+        let (value, average) = (json!({"type": "Value", "value": "1"}), json!({"averageValue": "1"}));
+        let utilization = json!({"type": "Utilization", "averageUtilization": 50});
+        let container = |target: &Value| {
+            let source = json!({"name": "memory", "container": "c", "target": target});
+            json!({"type": "ContainerResource", "containerResource": source})
+        };
+        let object = |target: &Value| {
+            let described = json!({"kind": "Ingress", "name": "i"});
+            let source = json!({"describedObject": described, "metric": {"name": "m"}, "target": target});
+            json!({"type": "Object", "object": source})
+        };
+        for (metric, context, message) in [
+            (
+                container(&utilization),
+                "failed to get c container metric value: ",
+                format!("failed to get memory utilization: {NO_RESOURCE}"),
+            ),
+            (
+                container(&average),
+                "failed to get c container metric value: ",
+                format!("failed to get memory usage: {NO_RESOURCE}"),
+            ),
+            (object(&value), "failed to get object metric value: ", NO_OBJECT.to_owned()),
+            (
+                object(&average),
+                "failed to get object metric value: failed to get m object metric: ",
+                NO_OBJECT.to_owned(),
+            ),
+        ] {
+            let Computed { outcome, warnings, .. } = computed(&metric, not_found()).await;
+            let error = format!("invalid metrics (1 invalid out of 1), first error is: {context}{message}");
+            assert_eq!(outcome, Err(error));
+            assert_eq!(warnings.into_iter().map(|(_, message)| message).collect::<Vec<_>>(), [message]);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_external_metric_is_named_with_its_selector() {
+        let (value, average) = (json!({"type": "Value", "value": "1"}), json!({"averageValue": "1"}));
+        for (selector, target, context, printed) in [
+            (json!(null), &value, "failed to get external metric q", "nil"),
+            (json!(null), &average, "failed to get q external metric", "nil"),
+            (
+                json!({"matchLabels": {"c": "d", "a": "b"}}),
+                &value,
+                "failed to get external metric q",
+                "&LabelSelector{MatchLabels:map[string]string{a: b,c: d,},MatchExpressions:[]LabelSelectorRequirement{},}",
+            ),
+            (
+                json!({"matchExpressions": [
+                    {"key": "k", "operator": "In", "values": ["x", "y"]}, {"key": "e", "operator": "Exists"},
+                ]}),
+                &value,
+                "failed to get external metric q",
+                "&LabelSelector{MatchLabels:map[string]string{},MatchExpressions:[]LabelSelectorRequirement{\
+                 LabelSelectorRequirement{Key:k,Operator:In,Values:[x y],},\
+                 LabelSelectorRequirement{Key:e,Operator:Exists,Values:[],},},}",
+            ),
+        ] {
+            let source = json!({"metric": {"name": "q", "selector": selector}, "target": target});
+            let metric = json!({"type": "External", "external": source});
+            let Computed { outcome, warnings, .. } = computed(&metric, not_found()).await;
+            let message = format!(
+                "unable to get external metric n/q/{printed}: unable to fetch metrics from external metrics API: \
+                 the server could not find the requested resource (get q.external.metrics.k8s.io)"
+            );
+            let context = format!("failed to get q external metric value: {context}: ");
+            let error = format!("invalid metrics (1 invalid out of 1), first error is: {context}{message}");
+            assert_eq!(outcome, Err(error));
+            assert_eq!(warnings, [("FailedGetExternalMetric".to_owned(), message)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mean_of_a_container_is_named_by_the_resource() {
+        let target = json!({"type": "AverageValue", "averageValue": "64Mi"});
+        let source = json!({"name": "memory", "container": "c", "target": target});
+        let metric = json!({"type": "ContainerResource", "containerResource": source});
+        let usage = json!({
+            "metadata": {"name": "p"}, "timestamp": "2026-01-01T00:00:00Z", "window": "30s",
+            "containers": [{"name": "c", "usage": {"memory": "64Mi"}}],
+        });
+        let Computed { outcome, .. } = computed(&metric, (200, json!({"items": [usage]}))).await;
+        assert_eq!(outcome, Ok((1, "memory resource".to_owned())));
+    }
 }

@@ -31,12 +31,13 @@ mod tracking;
 mod verdict;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::{Cache, Change, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
+use coracle_controller_runtime::queue::Queue;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, controller_ref, run_all, start_part,
 };
@@ -83,6 +84,8 @@ pub struct JobController {
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
     records: Mutex<HashMap<NamespacedName, JobRecord>>,
+    /// The queue of this controller, once it runs.
+    queue: OnceLock<Queue<NamespacedName>>,
 }
 
 /// The state of a Job that is not in the API.
@@ -105,6 +108,7 @@ impl Initialize<Settings> for JobController {
             jobs: context.cache(),
             pods: context.cache(),
             records: Mutex::default(),
+            queue: OnceLock::new(),
         }
     }
 }
@@ -134,6 +138,8 @@ impl Controller for JobController {
             let owners = owners_of(change, &jobs, selects);
             owners.into_iter().for_each(|job| queue.add_after(job, JOB_BATCH.after(BATCH_PERIOD)));
         });
+        // A controller is started once.
+        let _ = self.queue.set(sources.queue());
     }
 
     async fn reconcile(&self, name: &NamespacedName, ctx: &ReconcileContext) -> Result<Action, Error> {
@@ -188,6 +194,12 @@ impl JobController {
             record.released.extend(released.into_inner());
         }
         self.metrics.synced(job, &plan.action, outcome.is_ok(), begin.elapsed().as_secs_f64());
+        // The next retry may be much later than the end of the backoff.
+        if outcome.is_err()
+            && let Some((queue, delay)) = self.queue.get().zip(plan.requeue_after)
+        {
+            queue.add_after(name.clone(), delay);
+        }
         outcome.map(|()| plan.requeue_after.map_or(Action::AwaitChange, Action::Requeue))
     }
 
@@ -253,5 +265,96 @@ fn count_tracked(change: &Change<Pod>, metrics: &JobMetrics) {
         (false, true) => metrics.tracked("add"),
         (true, false) => metrics.tracked("delete"),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use coracle_controller_runtime::metrics::Metrics;
+    use http::{Method, Request, Response};
+    use k8s_openapi::jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::timers::JOB_BACKOFF;
+
+    /// Creates a client of an API that accepts all changes, except of a status if it refuses these.
+    fn api(refuses_status: bool) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.unwrap_or_default();
+            let (code, answer) = match head.method == Method::PUT && refuses_status {
+                true => {
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 422});
+                    (422, status.to_string().into_bytes())
+                }
+                false => (200, body.to_vec()),
+            };
+            Ok::<_, Infallible>(Response::builder().status(code).body(Body::from(answer)).unwrap())
+        });
+        Client::new(service, "default")
+    }
+
+    /// Creates a Job of two pods, of which one failed at the start of the clock.
+    fn job_with_failure(start: Timestamp) -> (Job, [Pod; 2]) {
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}});
+        let job = json!({
+            "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+            "spec": {
+                "completions": 2, "parallelism": 2, "backoffLimit": 6, "template": template,
+                "selector": {"matchLabels": {"a": "b"}},
+            },
+        });
+        let pod = |name: &str, phase: &str, ready: &str| -> Pod {
+            let owner =
+                json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true});
+            let meta = json!({
+                "name": name, "namespace": "n", "uid": name, "labels": {"a": "b"},
+                "finalizers": [TRACKING_FINALIZER], "ownerReferences": [owner],
+            });
+            let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": start.to_string()});
+            let status = json!({"phase": phase, "conditions": [ready]});
+            serde_json::from_value(json!({"metadata": meta, "status": status})).unwrap()
+        };
+        (serde_json::from_value(job).unwrap(), [pod("f", "Failed", "False"), pod("r", "Running", "True")])
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_backoff_is_waited_for_whether_the_status_is_written_or_not() {
+        let (start, passed) = (Timestamp::UNIX_EPOCH, Duration::from_secs(3));
+        for refuses_status in [false, true] {
+            let (clock, mock) = Clock::mock(start);
+            mock.advance(passed);
+            let client = api(refuses_status);
+            let (metrics, settings) = (Metrics::default(), Settings::default());
+            let context = Context::new(client.clone(), clock.clone(), metrics, settings);
+            let (job, pods) = job_with_failure(start);
+            let (name, pods) = (NamespacedName::of(&job), Arc::new(Cache::with(pods)));
+            let recorder = context.recorder(NAME);
+            let controller = JobController {
+                clock,
+                pod_control: PodControl::new(recorder.clone(), pods.clone()),
+                recorder,
+                metrics: Arc::new(JobMetrics::new(&context.metrics)),
+                jobs: Arc::new(Cache::with([job])),
+                pods,
+                records: Mutex::default(),
+                queue: OnceLock::from(context.queue(JobController::QUEUE_NAME)),
+            };
+            let outcome = controller.reconcile(&name, &ReconcileContext::new(client)).await;
+            let mut delays = context.clock.timers().pending().into_iter().map(|pending| {
+                let delay = Duration::try_from(pending.due.duration_since(context.clock.now())).unwrap();
+                pending.timer.after(delay)
+            });
+            let end = JOB_BACKOFF.after(Duration::from_secs(10) - passed);
+            match outcome {
+                Ok(action) => assert_eq!((refuses_status, action), (false, Action::Requeue(end))),
+                Err(error) => assert_eq!((refuses_status, delays.next()), (true, Some(end)), "{error}"),
+            }
+        }
     }
 }

@@ -10,15 +10,16 @@ use coracle_controller_runtime::events::EventType;
 use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::taints::{NO_EXECUTE, has_taint};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::health::NodeHealth;
 use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
 use super::{LEASES, NodeLifecycleController};
+use crate::conditions::status_patch;
 
 /// The number of nodes that are checked concurrently.
 const CONCURRENT_CHECKS: usize = 8;
@@ -105,11 +106,7 @@ impl NodeLifecycleController {
         let observed = ready_status(node).unwrap_or("Unknown").to_owned();
         let mut node = node.clone();
         if let Some(conditions) = health.overdue(&node, now) {
-            let patch = json!({
-                "metadata": {"resourceVersion": node.metadata.resource_version},
-                "status": {"conditions": conditions},
-            });
-            let patch = Patch::Strategic(patch);
+            let patch = Patch::Strategic(with_conditions(&node, &conditions));
             match ctx.api(&self.nodes).patch_status(&NamespacedName::new("", &name), patch).await {
                 Ok(written) => node = Arc::new(written),
                 Err(error) => {
@@ -147,5 +144,38 @@ impl NodeLifecycleController {
             self.state().zones.enqueue(&zone_of(node), &node.name_any(), self.clock.now());
         }
         Ok(())
+    }
+}
+
+/// Returns the patch that sets conditions of this version of a node.
+fn with_conditions(node: &Node, conditions: &[NodeCondition]) -> Value {
+    let known = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let known = known.map(|condition| condition.type_.as_str());
+    json!({
+        "metadata": {"resourceVersion": node.metadata.resource_version},
+        "status": status_patch(known, conditions),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_conditions_of_a_silent_node_stay_in_order() {
+        let condition = |r#type: &str| json!({"type": r#type, "status": "Unknown"});
+        let conditions = ["MemoryPressure", "NetworkUnavailable", "Ready"].map(condition);
+        let node = json!({"metadata": {"resourceVersion": "7"}, "status": {"conditions": conditions}});
+        let changed = ["Ready", "MemoryPressure", "PIDPressure"].map(condition);
+        let changed = serde_json::from_value::<Vec<NodeCondition>>(json!(changed)).unwrap();
+        let patch = with_conditions(&serde_json::from_value(node).unwrap(), &changed);
+        assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+        let types = |list: &Value| {
+            let types = list.as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap());
+            types.collect::<Vec<_>>().join(" ")
+        };
+        let order = types(&patch["status"]["$setElementOrder/conditions"]);
+        assert_eq!(order, "MemoryPressure NetworkUnavailable Ready PIDPressure");
+        assert_eq!(types(&patch["status"]["conditions"]), "MemoryPressure Ready PIDPressure");
     }
 }

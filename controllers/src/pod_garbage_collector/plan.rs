@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_kinds::pods;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::conditions::status_patch;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -121,7 +124,7 @@ pub fn orphans_of_node<'a>(node: &str, pods: impl Iterator<Item = &'a Pod>) -> V
 
 /// Returns the status patch that marks a pod Failed before deletion; None if it is already
 /// terminal.
-pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodStatus> {
+pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<Value> {
     if matches!(pods::phase(pod), "Succeeded" | "Failed") {
         return None;
     }
@@ -140,18 +143,23 @@ pub fn failed_status(pod: &Pod, reason: Reason, now: Timestamp) -> Option<PodSta
         last_transition_time: since().or(Some(Time(now))),
         ..PodCondition::default()
     };
-    Some(PodStatus {
-        phase: Some("Failed".to_owned()),
-        observed_generation: pod.metadata.generation,
-        conditions: (reason == Reason::Orphaned).then(|| vec![target()]),
-        ..PodStatus::default()
-    })
+    let mut status = match reason {
+        Reason::Orphaned => {
+            let known = pods::conditions(pod).map(|known| known.type_.as_str());
+            status_patch(known, &[target()])
+        }
+        Reason::Terminated | Reason::OutOfService | Reason::Unscheduled => json!({}),
+    };
+    status["phase"] = json!("Failed");
+    if let Some(generation) = pod.metadata.generation {
+        status["observedGeneration"] = json!(generation);
+    }
+    Some(status)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn pod(name: &str, phase: &str, node: &str, terminating: bool, more: serde_json::Value) -> Pod {
         let mut pod = json!({
@@ -249,15 +257,24 @@ mod tests {
     #[test]
     fn pods_are_marked_failed_before_deletion() {
         let now = Timestamp::UNIX_EPOCH;
+        let ready = json!({"status.conditions": [{"type": "Ready", "status": "True"}]});
+        let target = json!({
+            "type": DISRUPTION_TARGET, "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists", "observedGeneration": 1,
+            "lastTransitionTime": Time(now),
+        });
+        let orphaned = json!({
+            "phase": "Failed", "observedGeneration": 1, "conditions": [target],
+            "$setElementOrder/conditions": [{"type": "Ready"}, {"type": DISRUPTION_TARGET}],
+        });
+        let failed = json!({"phase": "Failed", "observedGeneration": 1});
         for (case, phase, reason, want) in [
-            ("running", "Running", Reason::OutOfService, Some((Some("Failed"), 0))),
-            ("orphaned", "Running", Reason::Orphaned, Some((Some("Failed"), 1))),
+            ("running", "Running", Reason::OutOfService, Some(failed)),
+            ("orphaned", "Running", Reason::Orphaned, Some(orphaned)),
             ("ended", "Succeeded", Reason::Orphaned, None),
         ] {
-            let status = failed_status(&pod("a", phase, "n", false, json!({})), reason, now);
-            let got =
-                status.as_ref().map(|s| (s.phase.as_deref(), s.conditions.as_ref().map_or(0, Vec::len)));
-            assert_eq!(got, want, "{case}");
+            let status = failed_status(&pod("a", phase, "n", false, ready.clone()), reason, now);
+            assert_eq!(status, want, "{case}");
         }
     }
 }

@@ -29,27 +29,38 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     let remaining: Vec<_> =
         consumers.iter().filter(|consumer| is_consumed_by(consumer, &pod)).cloned().collect();
     let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-    let is_unused = remaining.is_empty();
-    let gives_up = is_unused && is_allocated && has_finalizer(&claim.metadata, FINALIZER);
-    if remaining.len() < consumers.len() || gives_up {
+    let (is_unused, is_terminating) = (remaining.is_empty(), claim.metadata.deletion_timestamp.is_some());
+    // A claim that was never used stays allocated: a driver may reserve it after its allocation.
+    let gives_up = is_unused && is_terminating && has_finalizer(&claim.metadata, FINALIZER);
+    if remaining.len() < consumers.len() || gives_up && is_allocated {
         let mut changed = claim.clone();
         let status = changed.status.get_or_insert_default();
         status.reserved_for = Some(remaining).filter(|remaining| !remaining.is_empty());
-        if gives_up {
+        if is_unused && has_finalizer(&claim.metadata, FINALIZER) {
             status.allocation = None;
         }
         return Some(Step::ReplaceStatus(Box::new(changed)));
     }
-    if is_unused && !is_allocated && has_finalizer(&claim.metadata, FINALIZER) {
-        let mut changed = claim.clone();
-        set_finalizer(&mut changed.metadata, FINALIZER, false);
-        return Some(Step::RemoveFinalizer(Box::new(changed)));
+    if gives_up {
+        return Some(Step::RemoveFinalizer(Box::new(without_finalizer(claim))));
     }
-    let is_terminating = claim.metadata.deletion_timestamp.is_some();
     let owner = controller_of(&claim.metadata).filter(|owner| owner.kind == "Pod")?;
     // The garbage collector deletes the claims of a deleted pod.
     let is_done = pod(&owner.name).is_some_and(|pod| pod.uid().as_ref() != Some(&owner.uid) || is_done(&pod));
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
+}
+
+/// Returns a claim whose status was replaced without its finalizer. Returns `None` if it needs that,
+/// or has none.
+pub fn released(claim: &ResourceClaim) -> Option<ResourceClaim> {
+    let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+    (!is_allocated && has_finalizer(&claim.metadata, FINALIZER)).then(|| without_finalizer(claim))
+}
+
+fn without_finalizer(claim: &ResourceClaim) -> ResourceClaim {
+    let mut changed = claim.clone();
+    set_finalizer(&mut changed.metadata, FINALIZER, false);
+    changed
 }
 
 /// Returns a claim with one more consumer. Returns `None` if the claim is not allocated, has this
@@ -127,6 +138,7 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {
                 "name": "c", "finalizers": if has('f') { json!([FINALIZER]) } else { json!(null) },
+                "deletionTimestamp": if has('t') { json!("2026-01-01T00:00:00Z") } else { json!(null) },
                 "ownerReferences": if has('o') { owner } else { json!(null) },
             },
             "spec": {},
@@ -146,6 +158,7 @@ mod tests {
         letters.extend(status.allocation.map(|_| 'a'));
         letters.extend(has_finalizer(&claim.metadata, FINALIZER).then_some('f'));
         letters.extend(controller_of(&claim.metadata).map(|_| 'o'));
+        letters.extend(claim.metadata.deletion_timestamp.as_ref().map(|_| 't'));
         letters
     }
 
@@ -165,7 +178,12 @@ mod tests {
             ("its pod was replaced", "rafo", replaced(), Some("status fo")),
             ("its pod never starts", "rafo", unbound(), Some("status fo")),
             ("another consumer remains", "rxaf", None, Some("status xaf")),
-            ("given up", "fo", ended(), Some("finalizer o")),
+            ("given up", "fo", ended(), Some("delete")),
+            ("being deleted", "fot", ended(), Some("finalizer ot")),
+            ("allocated and being deleted", "aft", None, Some("status ft")),
+            ("consumed and being deleted", "raft", running(), None),
+            ("not yet reserved", "af", None, None),
+            ("protected before its allocation", "f", None, None),
             ("all is done", "o", ended(), Some("delete")),
             ("made for a pod that is gone", "o", None, None),
             ("nobody's", "", None, None),
@@ -178,6 +196,13 @@ mod tests {
                 Step::Delete => "delete".to_owned(),
             });
             assert_eq!(step.as_deref(), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_given_back_needs_no_finalizer() {
+        for (claimed, want) in [("f", Some("")), ("fo", Some("o")), ("af", None), ("a", None), ("", None)] {
+            assert_eq!(released(&claim(claimed)).as_ref().map(letters).as_deref(), want, "{claimed}");
         }
     }
 

@@ -228,7 +228,12 @@ impl ResourceClaimController {
         let pod = |consumer: &str| self.pods.get(&NamespacedName::new(&name.namespace, consumer));
         match consumers::plan(&claim, pod) {
             None => {}
-            Some(Step::ReplaceStatus(changed)) => self.replace_status(&changed, ctx).await?,
+            Some(Step::ReplaceStatus(changed)) => {
+                let replaced = ignore_not_found(ctx.api(&self.claims).replace_status(&changed).await)?;
+                if let Some(released) = replaced.and_then(|claim| consumers::released(&claim)) {
+                    ignore_not_found(ctx.api(&self.claims).replace(&released).await)?;
+                }
+            }
             Some(Step::RemoveFinalizer(changed)) => {
                 ignore_not_found(ctx.api(&self.claims).replace(&changed).await)?;
             }

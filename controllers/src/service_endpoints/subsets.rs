@@ -3,7 +3,6 @@
 //! Source: kube-controller-manager's `RepackSubsets` and `truncateEndpoints`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 
@@ -12,23 +11,19 @@ pub const MAX_ADDRESSES: usize = 1000;
 
 /// An address with one of its ports.
 pub struct Member {
-    pub ip: IpAddr,
     pub address: EndpointAddress,
     pub is_ready: bool,
     /// The port; None if the Service has no ports.
     pub port: Option<EndpointPort>,
 }
 
-/// The order of addresses: by their bytes, then by the uid of the pod.
-type AddressKey = (Vec<u8>, Option<String>);
+/// The order of addresses: by the bytes of their text, then by the uid of the pod.
+type AddressKey = (String, Option<String>);
 type PortKey = (Option<String>, i32, Option<String>, Option<String>);
 
 fn address_key(member: &Member) -> AddressKey {
-    let bytes = match member.ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    (bytes, member.address.target_ref.as_ref().and_then(|target| target.uid.clone()))
+    let uid = member.address.target_ref.as_ref().and_then(|target| target.uid.clone());
+    (member.address.ip.clone(), uid)
 }
 
 /// The readiness of each address.
@@ -109,9 +104,8 @@ mod tests {
     }
 
     fn member(number: u8, port: i32, is_ready: bool) -> Member {
-        let ip = IpAddr::from([10, 0, 0, number]);
-        let address = EndpointAddress { ip: ip.to_string(), ..EndpointAddress::default() };
-        Member { ip, address, is_ready, port: Some(EndpointPort { port, ..EndpointPort::default() }) }
+        let address = EndpointAddress { ip: format!("10.0.0.{number}"), ..EndpointAddress::default() };
+        Member { address, is_ready, port: Some(EndpointPort { port, ..EndpointPort::default() }) }
     }
 
     /// Formats subsets: `1,2!3:80` is a subset of 1 and 2, and 3 that is not ready, with port 80.
@@ -132,7 +126,7 @@ mod tests {
     fn addresses_with_the_same_ports_are_together() {
         for (case, members, want) in [
             ("one", &[(1, 80, true)][..], "1!:80"),
-            ("sorted by bytes", &[(10, 80, true), (9, 80, true)], "9,10!:80"),
+            ("sorted by text", &[(9, 80, true), (101, 80, true), (10, 80, true)], "10,101,9!:80"),
             ("two ports", &[(1, 80, true), (1, 81, true)], "1!:80,81"),
             ("not ready", &[(1, 80, true), (2, 80, false)], "1!2:80"),
             ("different ports", &[(1, 80, true), (2, 81, true)], "1!:80 2!:81"),

@@ -30,8 +30,9 @@ use kube::Resource;
 use kube::api::{DeleteParams, Patch};
 use parking_lot::{Mutex, MutexGuard};
 use prometheus::{CounterVec, HistogramVec};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::conditions::status_patch;
 use crate::settings::{Context, Settings};
 use crate::timers::TAINT_EVICTION;
 use plan::{Eviction, Step, plan};
@@ -140,23 +141,7 @@ impl TaintEvictionController {
         let pods = ctx.api(&self.pods);
         let live = pods.get(key).await?;
         let Some(live) = live.filter(|live| live.metadata.uid == pod.metadata.uid) else { return Ok(()) };
-        let condition = PodCondition {
-            type_: "DisruptionTarget".to_owned(),
-            status: "True".to_owned(),
-            reason: Some("DeletionByTaintManager".to_owned()),
-            message: Some("Taint manager: deleting due to NoExecute taint".to_owned()),
-            observed_generation: live.metadata.generation,
-            last_transition_time: Some(Time(self.clock.now())),
-            ..PodCondition::default()
-        };
-        let is_same = |known: &PodCondition| {
-            (&known.status, &known.reason, &known.message)
-                == (&condition.status, &condition.reason, &condition.message)
-        };
-        let known = pods::conditions(&live).find(|known| known.type_ == condition.type_);
-        if !known.is_some_and(is_same) {
-            let patch =
-                json!({"metadata": {"uid": live.metadata.uid}, "status": {"conditions": [condition]}});
+        if let Some(patch) = marking(&live, self.clock.now()) {
             let patched = pods.patch_status_unread(key, Patch::Strategic(patch)).await;
             if ignore_not_found(ignore_conflict(patched))?.flatten().is_none() {
                 return Ok(());
@@ -175,6 +160,28 @@ impl TaintEvictionController {
     }
 }
 
+/// Returns the patch of the status that marks a pod for its deletion, or `None` if it is marked.
+fn marking(pod: &Pod, now: Timestamp) -> Option<Value> {
+    let condition = PodCondition {
+        type_: "DisruptionTarget".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("DeletionByTaintManager".to_owned()),
+        message: Some("Taint manager: deleting due to NoExecute taint".to_owned()),
+        observed_generation: pod.metadata.generation,
+        last_transition_time: Some(Time(now)),
+        ..PodCondition::default()
+    };
+    let is_same = |known: &PodCondition| {
+        (&known.status, &known.reason, &known.message)
+            == (&condition.status, &condition.reason, &condition.message)
+    };
+    if pods::conditions(pod).find(|known| known.type_ == condition.type_).is_some_and(is_same) {
+        return None;
+    }
+    let known = pods::conditions(pod).map(|known| known.type_.as_str());
+    Some(json!({"metadata": {"uid": pod.metadata.uid}, "status": status_patch(known, &[condition])}))
+}
+
 /// Builds a reference to a pod of which only the name is known.
 fn reference(key: &NamespacedName) -> ObjectReference {
     ObjectReference {
@@ -183,5 +190,27 @@ fn reference(key: &NamespacedName) -> ObjectReference {
         name: Some(key.name.clone()),
         namespace: Some(key.namespace.clone()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_marked_once_after_its_other_conditions() {
+        let pod = |conditions: &[Value]| -> Pod {
+            let status = json!({"conditions": conditions});
+            serde_json::from_value(json!({"metadata": {"uid": "u"}, "status": status})).unwrap()
+        };
+        let [ready, scheduled] = ["Ready", "PodScheduled"].map(|of| json!({"type": of, "status": "True"}));
+        let patch = marking(&pod(&[ready.clone(), scheduled.clone()]), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(patch["metadata"], json!({"uid": "u"}));
+        let order = json!([{"type": "Ready"}, {"type": "PodScheduled"}, {"type": "DisruptionTarget"}]);
+        assert_eq!(patch["status"]["$setElementOrder/conditions"], order);
+        let [mark] = patch["status"]["conditions"].as_array().unwrap().as_slice() else { panic!("{patch}") };
+        assert_eq!((&mark["type"], &mark["status"]), (&json!("DisruptionTarget"), &json!("True")));
+        let marked = pod(&[ready, mark.clone(), scheduled]);
+        assert_eq!(marking(&marked, Timestamp::UNIX_EPOCH), None);
     }
 }

@@ -28,7 +28,8 @@ struct Texts {
 }
 
 impl Warnings {
-    /// Adds a text, unless it is empty or there already.
+    /// Adds a text, unless it is empty, is there already, or has control characters, which no
+    /// header can carry.
     pub fn add(&self, text: impl Into<String>) {
         self.0.lock().add(text.into());
     }
@@ -52,7 +53,8 @@ impl Warnings {
 impl Texts {
     fn add(&mut self, text: String) {
         let is_full = self.is_truncating && self.characters >= MAX_TOTAL_CHARACTERS;
-        if text.is_empty() || is_full || !self.seen.insert(text.clone()) {
+        let is_unfit = text.is_empty() || text.contains(char::is_control);
+        if is_unfit || is_full || !self.seen.insert(text.clone()) {
             return;
         }
         self.kept.push(text);
@@ -83,7 +85,7 @@ mod tests {
         let long = |i: usize, length: usize| format!("{i:04}{}", "ż".repeat(length - 4));
         let all = |count, length| (0..count).map(|i| long(i, length)).collect::<Vec<_>>();
         for (case, texts, want) in [
-            ("each once", vec!["a".into(), "b".into(), String::new(), "a".into()], vec![1, 1]),
+            ("each once", vec!["a".into(), "b\n".into(), "b".into(), String::new(), "a".into()], vec![1, 1]),
             ("as much as fits", all(4, 1024), vec![1024; 4]),
             ("a character more", [all(4, 1024), vec!["x".into()]].concat(), vec![256, 256, 256, 256, 1]),
             ("one alone", all(1, 5000), vec![256]),

@@ -40,8 +40,8 @@ fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     let spec = object.get("spec");
     validate_policy(object, old, errors);
     validate_mutating_operations(&spec.get("matchConstraints"), errors);
-    let mut env = PolicyEnv::new(spec.get("paramKind").exists()).with_variables().with_patch_types();
-    validate_variables(&spec, &mut env, errors);
+    let env = PolicyEnv::new(spec.get("paramKind").exists()).with_patch_types();
+    let env = validate_variables(&spec, env, errors);
     let mutations = spec.get("mutations");
     errors.push_if(mutations.is_empty(), || mutations.required("mutations must contain at least one item"));
     for mutation in mutations.items() {

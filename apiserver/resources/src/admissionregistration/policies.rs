@@ -67,20 +67,30 @@ pub fn validate_policy(policy: &Field<'_>, old: Option<&Field<'_>>, errors: &mut
     }
 }
 
-/// Validates the variables of a policy, and declares them for the expressions after them.
-pub fn validate_variables(spec: &Field<'_>, env: &mut PolicyEnv, errors: &mut Errors) {
-    for variable in spec.get("variables").items() {
+/// Validates the variables of a policy, and declares them for the expressions after them. Without
+/// any, or without its expression, nothing is declared.
+pub fn validate_variables(spec: &Field<'_>, env: PolicyEnv, errors: &mut Errors) -> PolicyEnv {
+    let variables = spec.get("variables");
+    if variables.is_empty() {
+        return env;
+    }
+    let mut env = env.with_variables();
+    for variable in variables.items() {
         let (name, expression) = (variable.get("name"), variable.get("expression"));
         if is_blank(&name) {
             errors.push(name.required("name is not specified"));
         } else {
             errors.push_if(!is_identifier(name.str()), || name.invalid("must be a valid CEL identifier"));
         }
-        errors.push_if(is_blank(&expression), || expression.required("expression is not specified"));
+        if is_blank(&expression) {
+            errors.push(expression.required("expression is not specified"));
+            continue;
+        }
         let ty =
             env.check(&expression, &[], errors).map_or(Type::Dyn, |program| program.output_type().clone());
         env.add_variable(name.str(), ty);
     }
+    env
 }
 
 /// Returns whether a text is empty or white space only.

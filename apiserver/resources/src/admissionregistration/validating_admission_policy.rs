@@ -66,8 +66,7 @@ pub fn default_policy(object: &mut Value) {
 fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
     validate_policy(object, old, errors);
     let spec = object.get("spec");
-    let mut env = PolicyEnv::new(spec.get("paramKind").exists()).with_variables();
-    validate_variables(&spec, &mut env, errors);
+    let env = validate_variables(&spec, PolicyEnv::new(spec.get("paramKind").exists()), errors);
     let (validations, annotations) = (spec.get("validations"), spec.get("auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for list in [validations, annotations] {

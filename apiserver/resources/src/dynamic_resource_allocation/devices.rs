@@ -28,12 +28,23 @@ pub fn default_requests(spec: &mut Value) {
     }
 }
 
+/// Defaults the results of the allocation in a claim's status.
+pub fn default_results(status: &mut Value) {
+    let results = status.pointer_mut("/allocation/devices/results").and_then(Value::as_array_mut);
+    results.into_iter().flatten().filter_map(Value::as_object_mut).for_each(default_tolerations);
+}
+
 fn default_request(request: &mut Object) {
     fill(request, [("allocationMode", json!("ExactCount"))]);
     let none = request.get("count").and_then(Value::as_i64).unwrap_or(0) == 0;
     if request["allocationMode"] == "ExactCount" && none {
         request.insert("count".into(), json!(1));
     }
+    default_tolerations(request);
+}
+
+/// Defaults the tolerations of a request, or of what was allocated for it.
+fn default_tolerations(request: &mut Object) {
     let tolerations = request.get_mut("tolerations").and_then(Value::as_array_mut).into_iter().flatten();
     for toleration in tolerations.filter_map(Value::as_object_mut) {
         if toleration.get("operator").is_none_or(|operator| operator == "") {

@@ -18,6 +18,9 @@ impl Strategy for ResourceClaimStrategy {
         if let Some(spec) = object.get_mut("spec") {
             devices::default_requests(spec);
         }
+        if let Some(status) = object.get_mut("status") {
+            devices::default_results(status);
+        }
     }
 
     fn prepare_for_status_update(&self, object: &mut Value, old: &Value, _: &Context<'_>) {

@@ -165,22 +165,30 @@ fn request(attributes: &AdmissionAttributes<'_>, objects: &VersionedObjects) -> 
     if !user.extra.is_empty() {
         user_info["extra"] = json!(user.extra);
     }
-    json!({
+    let mut request = json!({
         "kind": {"group": &*objects.group, "version": &*objects.version, "kind": &*objects.kind},
         "resource": {
             "group": &*objects.info.group, "version": &*objects.info.version, "resource": &*objects.info.plural,
         },
-        "subResource": attributes.subresource,
         "requestKind": {"group": requested.group, "version": requested.version, "kind": requested.kind},
         "requestResource": {
             "group": resource.group, "version": attributes.version, "resource": resource.resource,
         },
-        "requestSubResource": attributes.subresource,
-        "name": attributes.name,
-        "namespace": attributes.namespace,
         "operation": operation_name(attributes.operation),
         "userInfo": user_info,
         "dryRun": attributes.options.dry_run(),
         "options": operation_options(attributes),
-    })
+    });
+    // Go leaves out empty texts.
+    for (name, text) in [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", attributes.name),
+        ("namespace", attributes.request_namespace()),
+    ] {
+        if !text.is_empty() {
+            request[name] = text.into();
+        }
+    }
+    request
 }

@@ -24,7 +24,7 @@ pub(in crate::registry) struct Projection<'a> {
 
 impl Registry {
     /// Runs both passes of admission for a request that stores no object: an eviction, a binding, a
-    /// token request.
+    /// token request, or without a subresource a review.
     ///
     /// - `object`: the body, of the subresource's kind.
     pub async fn admit_subresource(

@@ -130,7 +130,8 @@ impl Registry {
             resource_version_of(&object)?;
         }
         let base = object.meta_str("generateName");
-        let generated = object.name().is_empty() && !base.is_empty();
+        let has_base = !base.is_empty();
+        let generated = object.name().is_empty() && has_base;
         if generated {
             let name = self.generated_name(writing, &object, base);
             object.set_meta("name", name);
@@ -155,6 +156,7 @@ impl Registry {
             Created::Exists(Some(current)) if current.meta.terminating => {
                 Err(Error::BeingDeleted { resource, name })
             }
+            Created::Exists(_) if has_base => Err(Error::GenerateNameConflict { resource, name }),
             Created::Exists(_) => Err(Error::AlreadyExists { resource, name }),
         }
     }

@@ -227,8 +227,8 @@ impl Registry {
             Part::Status => behavior.strategy.status_warnings(&Field::root(&new)),
             _ => Vec::new(),
         });
-        self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
         new.set_meta("resourceVersion", old.resource_version());
+        self.validate_admission(writing, Operation::Update, &mut new, Some(old)).await?;
         if deletion::is_released(&new) && behavior.strategy.is_released(&new) {
             return Ok(Changed::Remove(new));
         }
