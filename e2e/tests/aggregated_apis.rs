@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 const GROUP: &str = "/apis/g.example.com";
 
 async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
+    if request.uri().path().ends_with("/elsewhere") {
+        return Ok(Response::builder().status(302).header("Location", "https://x").body(Full::default())?);
+    }
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
     let document = match request.uri().path() {
         "/apis/g.example.com/v1" => json!({
@@ -39,12 +42,12 @@ async fn requests_discovery_and_availability_of_another_server() -> Result<()> {
         .await?;
     let mut connection = cluster.endpoint().await?.connect().await?;
     let services = "/apis/apiregistration.k8s.io/v1/apiservices";
-    for (version, service) in [("v1", "ext"), ("v2", "gone")] {
+    for (version, service, priority) in [("v1", "ext", 100), ("v2", "gone", 90)] {
         let object = json!({
             "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
             "metadata": {"name": format!("{version}.g.example.com")},
             "spec": {
-                "group": "g.example.com", "version": version, "groupPriorityMinimum": 100, "versionPriority": 100,
+                "group": "g.example.com", "version": version, "groupPriorityMinimum": 100, "versionPriority": priority,
                 "caBundle": ca_bundle, "service": {"namespace": "default", "name": service},
             },
         });
@@ -76,6 +79,9 @@ async fn requests_discovery_and_availability_of_another_server() -> Result<()> {
         "authorization": "-",
     });
     ensure!(answer == want, "{answer}");
+    let led_away = connection.call("GET", &format!("{GROUP}/v1/elsewhere"), &[], None).await?;
+    let want = "the backend attempted to redirect this request, which is not permitted";
+    ensure!(led_away.status == 502 && led_away.body == want, "{led_away:?}");
     let unavailable = connection.call("GET", &format!("{GROUP}/v2/things"), &[], None).await?;
     ensure!(unavailable.status == 503 && unavailable.body == "service unavailable\n", "{unavailable:?}");
 

@@ -184,6 +184,38 @@ async fn unchanged_values_that_violate_new_rules_are_warned_of() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_policy_writes_no_null_where_none_is_permitted() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let mut client = Client(cluster.endpoint().await?.connect().await?);
+    let scale = json!({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"});
+    client.create(CRDS, definition(&json!({"type": "object"}), scale)).await?;
+    while client.call("GET", THINGS, Value::Null).await?.0 != 200 {}
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": "null"},
+        "spec": {
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": [rule("details.example.com", "things", "CREATE")]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+                "expression": "[JSONPatch{op: 'replace', path: '/spec', value: null}]",
+            }}],
+        },
+    });
+    client.create(&format!("{POLICIES}/mutatingadmissionpolicies"), policy).await?;
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": "null"}, "spec": {"policyName": "null"},
+    });
+    client.create(&format!("{POLICIES}/mutatingadmissionpolicybindings"), binding).await?;
+    assert_eq!(
+        client.refusal("POST", THINGS, thing(json!({}))).await?,
+        "422 Thing.details.example.com \"t\" is invalid: \
+         spec: Invalid value: \"null\": spec in body must be of type object: \"null\""
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn metadata_of_new_objects() -> Result<()> {
     let cluster = cluster().start().await?;
     let mut client = Client(cluster.endpoint().await?.connect().await?);

@@ -1,5 +1,6 @@
 //! The groups and resources of aggregated servers, for the documents of discovery.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 use crate::codec::limits::Limits;
 use crate::codec::{self, DecodeError};
+use crate::resource_info::precedence;
 use crate::schema::schema;
 
 /// A group and version of another server.
@@ -94,20 +96,53 @@ impl RemoteGroups {
 
     /// Replaces them, if they changed.
     pub fn replace(&self, mut versions: Vec<RemoteVersion>) {
-        versions.sort_by(|a, b| {
-            let by =
-                |v: &RemoteVersion| (-v.priorities.0, v.group.clone(), -v.priorities.1, v.version.clone());
-            by(a).cmp(&by(b))
-        });
+        sort_for_discovery(&mut versions);
         if *self.0.load_full() != versions {
             self.0.store(Arc::new(versions));
         }
     }
 }
 
+/// Sorts groups by the highest priority of their versions, then by the name of that APIService, and
+/// the versions of each by their priority, then by their precedence.
+fn sort_for_discovery(versions: &mut [RemoteVersion]) {
+    let mut first: HashMap<String, (i64, String)> = HashMap::new();
+    for version in versions.iter() {
+        let rank = (-version.priorities.0, format!("{}.{}", version.version, version.group));
+        let known = first.entry(version.group.clone()).or_insert_with(|| rank.clone());
+        if rank < *known {
+            *known = rank;
+        }
+    }
+    versions.sort_by(|a, b| {
+        (&first[&a.group], -a.priorities.1)
+            .cmp(&(&first[&b.group], -b.priorities.1))
+            .then_with(|| precedence(&a.version, &b.version))
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_a_group_stay_together() {
+        let version = |name: &str, priorities: (i64, i64)| {
+            let (version, group) = name.split_once('.').unwrap();
+            RemoteVersion { group: group.into(), version: version.into(), priorities, resources: None }
+        };
+        let groups = RemoteGroups::default();
+        groups.replace(vec![
+            version("v1.b", (100, 10)),
+            version("v1beta1.b", (100, 10)),
+            version("v2.b", (50, 99)),
+            version("v10.b", (10, 10)),
+            version("v1.a", (70, 10)),
+            version("v1.c", (100, 10)),
+        ]);
+        let order: Vec<String> = groups.load().iter().map(|v| format!("{}.{}", v.version, v.group)).collect();
+        assert_eq!(order, ["v2.b", "v10.b", "v1.b", "v1beta1.b", "v1.c", "v1.a"]);
+    }
 
     #[test]
     fn resource_lists_are_read_within_limits() {

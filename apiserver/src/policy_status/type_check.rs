@@ -67,7 +67,9 @@ fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclT
     let rules = spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array);
     let texts = |rule: &Value, name: &str| -> Vec<String> {
         let list = rule[name].as_array().into_iter().flatten();
-        list.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+        let mut texts: Vec<String> = list.filter_map(|text| text.as_str().map(str::to_owned)).collect();
+        texts.sort_unstable();
+        texts
     };
     let mut names = Vec::new();
     let mut types = Vec::new();
@@ -82,7 +84,7 @@ fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclT
                         continue;
                     }
                     let Some(info) = resources.find(group, version, &resource) else { continue };
-                    let name = format!("{}, Kind={}", info.api_version, info.kind);
+                    let name = format!("{}/{}, Kind={}", info.group, info.version, info.kind);
                     if !names.contains(&name)
                         && let Some(ty) = object_type(&info.type_ref)
                     {
@@ -93,5 +95,6 @@ fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclT
             }
         }
     }
+    types.sort_by(|(a, _), (b, _)| a.cmp(b));
     types
 }

@@ -80,6 +80,14 @@ pub async fn respond(
         );
     }
     match client.request(request).await {
+        // A client would send its credentials where another server leads it.
+        Ok(response)
+            if response.status().is_redirection()
+                && response.headers().get(header::LOCATION).is_some_and(|location| !location.is_empty()) =>
+        {
+            let text = "the backend attempted to redirect this request, which is not permitted";
+            respond::plain(502, "text/plain; charset=utf-8", text.into())
+        }
         Ok(response) => relay(response, upgrade, closing)
             .unwrap_or_else(|| unavailable("the server switched protocols although nobody asked for it")),
         Err(error) => unavailable(&format!("error trying to reach service: {}", client_error(&error))),

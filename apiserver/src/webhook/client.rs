@@ -182,11 +182,11 @@ impl ClientManager {
             (Some(service), _) => self.resolve(service, cluster),
             (None, Some(own)) => {
                 tls = tls.trusting(&own.ca_pem);
-                Ok(Destination { addresses: vec![own.address], fallback: None })
+                Ok(Destination { addresses: vec![own.address], ..Destination::default() })
             }
             (None, None) => self.check_target(target, cluster).map(|()| Destination {
-                addresses: Vec::new(),
                 fallback: Some((target.host.clone(), target.port)),
+                ..Destination::default()
             }),
         };
         let key = match destination {
@@ -283,7 +283,8 @@ impl ClientManager {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let failed = |error: rustls::Error| ConfigError::Tls(error.to_string());
         let name = |host: &str| ServerName::try_from(host.to_owned()).ok();
-        let fallback = key.destination.fallback.as_ref().and_then(|(host, _)| name(host));
+        let fallback = key.destination.fallback.as_ref().filter(|_| key.destination.accepts_fallback_name);
+        let fallback = fallback.and_then(|(host, _)| name(host));
         let names: Vec<ServerName<'static>> = name(&key.host).into_iter().chain(fallback).collect();
         let server_name = names.first().cloned().ok_or_else(|| ConfigError::Url(key.host.clone()))?;
         let verifier = GoVerifier::new(tls.ca_bundle.as_deref(), tls.insecure, names, provider.clone())?;

@@ -79,7 +79,7 @@ impl Dialer {
     }
 
     async fn dial(&self) -> Result<TcpStream, TransportError> {
-        let Destination { addresses, fallback } = &*self.destination;
+        let Destination { addresses, fallback, .. } = &*self.destination;
         match fallback {
             None => first_of(addresses).await,
             Some((host, port)) => {

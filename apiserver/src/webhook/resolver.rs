@@ -13,6 +13,9 @@ pub struct Destination {
     pub addresses: Vec<SocketAddr>,
     /// A host and port, if none of those can be reached.
     pub fallback: Option<(String, u16)>,
+    /// Whether a certificate for the host of the fallback is accepted, besides one for the Service.
+    /// One for the external name of a Service is not.
+    pub accepts_fallback_name: bool,
 }
 
 /// Finds the addresses of services. It is asked before each call of a webhook, so that it must be

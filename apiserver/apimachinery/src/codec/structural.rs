@@ -221,10 +221,15 @@ pub fn default(object: &mut Value, schema: &StructuralSchema) -> bool {
     budget > 0
 }
 
+/// Removes the unknown fields of an object.
+pub fn prune_unknown(object: &mut Value, schema: &StructuralSchema) {
+    prune(object, schema, &mut Vec::new());
+}
+
 /// Prunes an object that was stored under an older schema or converted from another version:
 /// removes unknown fields, and nulls of fields that are not nullable.
 pub fn prune_stored(object: &mut Value, schema: &StructuralSchema) {
-    prune(object, schema, &mut Vec::new());
+    prune_unknown(object, schema);
     drop_nulls(object, schema.root());
 }
 

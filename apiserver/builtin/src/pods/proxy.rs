@@ -73,7 +73,7 @@ pub fn pod_upstream(
     let address = behavior.address_of(port).ok_or_else(|| not_implemented(no_process(port)))?;
     access.check(address).map_err(Error::ServiceUnavailable)?;
     let ip = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or_default();
-    let destination = Destination { addresses: vec![address], fallback: None };
+    let destination = Destination { addresses: vec![address], ..Destination::default() };
     Ok(Upstream { destination, is_tls: named.is_tls(), host: format!("{ip}:{port}") })
 }
 

@@ -56,7 +56,9 @@ pub(super) fn resolve(
     let fallback = configured.or(annotated).and_then(host_and_port);
     let Some(service) = service else {
         return match fallback {
-            Some(_) => Ok(Destination { addresses: Vec::new(), fallback }.into()),
+            Some(_) => {
+                Ok(Destination { fallback, accepts_fallback_name: true, ..Destination::default() }.into())
+            }
             None => Err(TransportError::ServiceNotFound(name.clone())),
         };
     };
@@ -65,7 +67,7 @@ pub(super) fn resolve(
         if let Ok(address) = host.parse::<IpAddr>() {
             network.check(SocketAddr::new(address, *port))?;
         }
-        return Ok(Destination { addresses: Vec::new(), fallback: Some((host, *port)) }.into());
+        return Ok(Destination { fallback: Some((host, *port)), ..Destination::default() }.into());
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let service_port = ports.into_iter().find(|known| known["port"].as_u64() == Some(u64::from(*port)));
@@ -116,7 +118,8 @@ pub(super) fn resolve(
             false => TransportError::NoEndpoints { service: name.clone(), port_name: missing },
         });
     }
-    Ok(Resolution { destination: Destination { addresses, fallback }, has_forwarded })
+    let destination = Destination { addresses, fallback, accepts_fallback_name: true };
+    Ok(Resolution { destination, has_forwarded })
 }
 
 /// Returns the error for a service with simulated endpoints only.
@@ -292,7 +295,7 @@ mod tests {
             ("the URL instead of simulated pods", &simulated, 443, Some("https://h:1"), Ok("[] h:1")),
             ("an address of a simulated pod without it", &by_hand, 443, None, Err(SIMULATED)),
             ("the URL instead of that address", &by_hand, 443, Some("https://h:1"), Ok("[] h:1")),
-            ("another host", &external_host, 443, None, Ok("[] h:443")),
+            ("another host", &external_host, 443, None, Ok("[] h:443 as the Service")),
             (
                 "a simulated pod as another host",
                 &external_pod,
@@ -307,7 +310,10 @@ mod tests {
             let access = ForwardAccess::new(None, ([127, 0, 0, 1], 6443).into(), []);
             let got = resolve(&reference(port), configured, &network, &access, world).map(|found| {
                 let found = found.destination;
-                let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| format!("{host}:{port}"));
+                let fallback = found.fallback.map_or("-".to_owned(), |(host, port)| {
+                    let by = if found.accepts_fallback_name { "" } else { " as the Service" };
+                    format!("{host}:{port}{by}")
+                });
                 format!("{:?} {fallback}", found.addresses)
             });
             assert_eq!(

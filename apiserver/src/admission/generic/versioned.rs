@@ -213,8 +213,17 @@ impl VersionedObjects {
     ///
     /// # Errors
     /// The errors of the conversion.
-    pub async fn to_internal(&self, requested: &ResourceInfo, object: Value) -> Result<Value> {
-        if self.is_resource { requested.load(object).await } else { Ok(object) }
+    pub async fn to_internal(&self, requested: &ResourceInfo, mut object: Value) -> Result<Value> {
+        match &self.type_ref {
+            _ if !self.is_resource => Ok(object),
+            // What is loaded from the store has no null where none is permitted; this has to be
+            // validated.
+            TypeRef::Structural(schema) if self.info.api_version == requested.api_version => {
+                structural::prune_unknown(&mut object, schema);
+                Ok(object)
+            }
+            _ => requested.load(object).await,
+        }
     }
 
     async fn convert(&self, object: &Value) -> Result<Value> {

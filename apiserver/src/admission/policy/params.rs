@@ -28,8 +28,9 @@ pub async fn collect(
     };
     let of_kind = resources.iter().find(|info| info.api_version == *api_version && *info.kind == **kind);
     let Some(info) = of_kind else {
+        let core = if api_version.contains('/') { "" } else { "/" };
         return Err(format!(
-            "failed to configure policy: failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
+            "failed to configure policy: failed to find resource referenced by paramKind: '{core}{api_version}, Kind={kind}'"
         ));
     };
     let text = |name: &str| reference[name].as_str().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::BoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::WebhookContext;
 use super::call::{Failure, call, conditions_hold, observe};
@@ -18,6 +18,7 @@ use crate::audit::Level;
 use crate::cluster::Cluster;
 use crate::codec::limits::Limits;
 use crate::field::quote;
+use crate::go_value::cannot_unmarshal;
 use crate::patch::json::{self as json_patch};
 use crate::telemetry::latency::{Phase, measure};
 use crate::{Error, Result, codec};
@@ -129,9 +130,18 @@ impl MutatingAdmissionWebhook {
             &response.patch,
             Limits { values: MAX_PATCH_VALUES, ..Limits::REQUEST },
         )
-        .map_err(|error| internal(error.to_string()))?;
-        if patch.as_array().is_some_and(Vec::is_empty) || patch.is_null() {
-            return Ok(false);
+        .map_err(|error| undecodable(error.to_string()))?;
+        match &patch {
+            Value::Null => return Ok(false),
+            Value::Array(operations) if operations.is_empty() => return Ok(false),
+            Value::Array(operations) => {
+                if let Some(other) = operations.iter().find(|operation| !operation.is_object()) {
+                    return Err(undecodable(cannot_unmarshal(other, "value of type jsonpatch.Operation")));
+                }
+            }
+            other => {
+                return Err(undecodable(cannot_unmarshal(other, "value of type jsonpatch.Patch")));
+            }
         }
         let Some(object) = &objects.object else {
             return Err(internal(format!(
@@ -161,6 +171,12 @@ impl MutatingAdmissionWebhook {
         attributes.replace_object(objects.to_internal(requested, changed).await.map_err(Failure::Request)?);
         Ok(true)
     }
+}
+
+/// Returns the failure for a patch that is none: the failure policy decides.
+fn undecodable(error: String) -> Failure {
+    let reason = format!("received undecodable patch in webhook response: {error}");
+    Failure::Call { reason, code: 503 }
 }
 
 impl AsyncAdmissionPlugin for MutatingAdmissionWebhook {

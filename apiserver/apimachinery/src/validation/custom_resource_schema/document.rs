@@ -36,6 +36,11 @@ pub(super) fn is_unsupported(schema: &Value) -> bool {
         || inner(schema).any(is_unsupported)
 }
 
+/// Returns whether a schema or one inside of it has a `$schema`.
+pub(super) fn names_a_schema(schema: &Value) -> bool {
+    schema.get("$schema").is_some_and(|name| name != "") || inner(schema).any(names_a_schema)
+}
+
 /// Returns whether a schema or one inside of it has a default.
 pub fn has_defaults(schema: &Value) -> bool {
     schema.get("default").is_some() || inner(schema).any(has_defaults)

@@ -56,6 +56,7 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
     if !schema.exists() {
         return;
     }
+    let before = errors.len();
     if has_status {
         validate_status_root(schema, errors);
     }
@@ -65,6 +66,10 @@ pub fn validate(schema: &Field<'_>, has_status: bool, errors: &mut Errors) {
         errors.extend(structure_and_defaults(schema));
     }
     document::validate(schema, errors);
+    let names_a_schema = || schema.value().is_some_and(document::names_a_schema);
+    errors.push_if(errors.len() == before && names_a_schema(), || {
+        schema.invalid_value("", "OpenAPIV3Schema 'schema' is not supported")
+    });
 }
 
 /// Returns `true` if a schema is structural and its defaults are valid.

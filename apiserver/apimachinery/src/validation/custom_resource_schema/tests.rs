@@ -66,6 +66,10 @@ fn members_are_structural() {
             ],
         ),
         (json!({"$ref": "#/x"}), vec!["a.$ref: Forbidden: $ref is not supported"]),
+        (
+            json!({"type": "string", "$schema": "x"}),
+            vec![r#": Invalid value: "": OpenAPIV3Schema 'schema' is not supported"#],
+        ),
         (json!({"type": "string", "x-kubernetes-int-or-string": true}), vec![]),
         (json!({"type": "string", "anyOf": [{"type": "integer"}, {"type": "string"}]}), vec![]),
         (
