@@ -54,7 +54,8 @@ type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
 
 /// The IP allocator and the node port allocator.
 pub struct Allocators<'a> {
-    range: Cidr,
+    /// The ranges of cluster IPs; dynamic addresses are of the first one that has any left.
+    ranges: Vec<Range>,
     /// The addresses of other Services; computed when needed.
     addresses: Lazy<'a, IpAddr>,
     node_ports: Lazy<'a, i64>,
@@ -74,13 +75,22 @@ impl<'a> Allocators<'a> {
         dry_run: bool,
     ) -> Allocators<'a> {
         Allocators {
-            range: range.network(),
+            ranges: vec![Range(range.network())],
             addresses: LazyCell::new(Box::new(addresses)),
             node_ports: LazyCell::new(Box::new(node_ports)),
             allocated_addresses: BTreeSet::new(),
             allocated_ports: BTreeSet::new(),
             dry_run,
         }
+    }
+
+    /// Adds ranges of cluster IPs. Those of the other family are left out.
+    #[must_use]
+    pub fn with_ranges(mut self, ranges: impl IntoIterator<Item = Cidr>) -> Allocators<'a> {
+        let family = self.family();
+        let ranges = ranges.into_iter().filter(|range| family_of(range.address) == family);
+        self.ranges.extend(ranges.map(|range| Range(range.network())));
+        self
     }
 
     /// Returns the newly allocated addresses and node ports.
@@ -90,28 +100,11 @@ impl<'a> Allocators<'a> {
 
     /// Returns the cluster's IP family.
     pub fn family(&self) -> &'static str {
-        family_of(self.range.address)
+        family_of(self.first().0.address)
     }
 
-    /// Returns the number of usable addresses, without the network's own and (in IPv4) the
-    /// broadcast address.
-    fn size(&self) -> u64 {
-        let host_bits = if self.range.address.is_ipv4() { 32 } else { 128 } - u32::from(self.range.prefix);
-        let reserved = if self.range.address.is_ipv4() { 2 } else { 1 };
-        1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
-    }
-
-    /// Returns the `n`th usable address.
-    fn nth(&self, n: u64) -> IpAddr {
-        match self.range.address {
-            IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
-            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6).wrapping_add(u128::from(n) + 1)).into(),
-        }
-    }
-
-    fn has(&self, address: IpAddr) -> bool {
-        self.range.contains(address)
-            && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
+    fn first(&self) -> Range {
+        self.ranges[0]
     }
 
     /// Allocates an address.
@@ -119,11 +112,11 @@ impl<'a> Allocators<'a> {
     /// # Errors
     /// Why it cannot be allocated.
     pub fn allocate_address(&mut self, address: IpAddr) -> Result<(), String> {
-        if !self.has(address) {
+        if !self.ranges.iter().any(|range| range.has(address)) {
             return Err(match self.dry_run {
                 true => format!(
                     "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
-                    self.range
+                    self.first().0
                 ),
                 false => "the provided network does not match the current range".to_owned(),
             });
@@ -137,14 +130,12 @@ impl<'a> Allocators<'a> {
     /// Allocates any free address; None if there is none.
     pub fn allocate_next_address(&mut self, random: Random<'_>) -> Option<IpAddr> {
         if self.dry_run {
-            return Some(self.range.address);
+            return Some(self.first().0.address);
         }
-        let free = |n: &u64| {
-            let address = self.nth(*n);
-            !self.addresses.contains(&address) && !self.allocated_addresses.contains(&address)
+        let is_free = |address: &IpAddr| {
+            !self.addresses.contains(address) && !self.allocated_addresses.contains(address)
         };
-        let offset = band(self.size().saturating_add(2), 16, 16, 256);
-        let address = self.nth(pick(self.size(), offset, random, free)?);
+        let address = self.ranges.iter().find_map(|range| range.pick(random, is_free))?;
         self.allocated_addresses.insert(address);
         Some(address)
     }
@@ -185,6 +176,38 @@ impl<'a> Allocators<'a> {
     }
 }
 
+/// A range of cluster IPs.
+#[derive(Clone, Copy)]
+struct Range(Cidr);
+
+impl Range {
+    /// Returns the number of usable addresses, without the network's own and (in IPv4) the
+    /// broadcast address.
+    fn size(self) -> u64 {
+        let (bits, reserved) = if self.0.address.is_ipv4() { (32, 2) } else { (128, 1) };
+        let host_bits = bits - u32::from(self.0.prefix);
+        1u64.checked_shl(host_bits).unwrap_or(u64::MAX).saturating_sub(reserved)
+    }
+
+    /// Returns the `n`th usable address.
+    fn nth(self, n: u64) -> IpAddr {
+        match self.0.address {
+            IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4).wrapping_add(n as u32 + 1)).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6).wrapping_add(u128::from(n) + 1)).into(),
+        }
+    }
+
+    fn has(self, address: IpAddr) -> bool {
+        self.0.contains(address) && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
+    }
+
+    /// Returns a free address; None if there is none.
+    fn pick(self, random: &mut dyn FnMut(u64) -> u64, is_free: impl Fn(&IpAddr) -> bool) -> Option<IpAddr> {
+        let offset = band(self.size().saturating_add(2), 16, 16, 256);
+        pick(self.size(), offset, random, |n| is_free(&self.nth(*n))).map(|n| self.nth(n))
+    }
+}
+
 /// Returns the size of the part of a range that is preferred for static allocations.
 fn band(size: u64, min: u64, step: u64, max: u64) -> u64 {
     if size <= min { 0 } else { (size / step).clamp(min, max) }
@@ -202,4 +225,28 @@ fn pick(size: u64, offset: u64, random: Random<'_>, free: impl Fn(&u64) -> bool)
 /// Returns the IP family of an address, as Services name it.
 pub fn family_of(address: IpAddr) -> &'static str {
     if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_further_ranges_follow_those_of_the_first() {
+        let range = |text: &str| Cidr::parse(text).unwrap();
+        let mut allocators = Allocators::new(range("10.0.0.0/30"), BTreeSet::new, BTreeSet::new, false)
+            .with_ranges([range("fd00::/120"), range("10.1.0.0/30")]);
+        let mut allocate = || allocators.allocate_next_address(&mut |_| 0).map(|ip| ip.to_string());
+        let found: Vec<Option<String>> = (0..5).map(|_| allocate()).collect();
+        let found: Vec<&str> = found.iter().map(|ip| ip.as_deref().unwrap_or("none")).collect();
+        assert_eq!(found, ["10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.2", "none"]);
+        for (address, want) in [
+            ("10.1.0.2", "provided IP is already allocated"),
+            ("10.1.0.3", "the provided network does not match the current range"),
+            ("10.2.0.1", "the provided network does not match the current range"),
+        ] {
+            let refused = allocators.allocate_address(address.parse().unwrap());
+            assert_eq!(refused, Err(want.to_owned()), "{address}");
+        }
+    }
 }

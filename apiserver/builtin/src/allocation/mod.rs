@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use coracle_apimachinery::Result;
 use coracle_apimachinery::allocation::{Allocate, Allocators, family_of};
+use coracle_apimachinery::field::Field;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::resource_info::ResourceInfo;
@@ -27,7 +28,8 @@ use serde_json::{Value, json};
 
 use node_port_range::record_node_ports;
 
-/// The addresses of a block, and all node ports. Clones share the reservations.
+/// The addresses of a block and of the ServiceCIDRs, and all node ports. Clones share the
+/// reservations.
 #[derive(Clone)]
 pub struct ServiceAllocator {
     cidr: Cidr,
@@ -106,7 +108,8 @@ impl ServiceAllocator {
             }
             ports
         };
-        let mut allocators = Allocators::new(self.cidr, addresses, node_ports, request.dry_run);
+        let mut allocators = Allocators::new(self.cidr, addresses, node_ports, request.dry_run)
+            .with_ranges(other_ranges(registry, self.cidr));
         let target = request.target;
         let name = service.name().to_owned();
         let path = [&**bucket, &*target.namespace, &name];
@@ -194,6 +197,26 @@ impl Reservation for ServiceReservation {
         }
         Ok(!taken)
     }
+}
+
+/// Returns the ranges of the ServiceCIDRs besides the first one. One that is terminating or not
+/// ready has no more addresses to give; one without a condition is ready, as no controller may run.
+fn other_ranges(registry: &Registry, first: Cidr) -> Vec<Cidr> {
+    let info = registry.by_resource(&GroupResource::new("networking.k8s.io", "servicecidrs"));
+    let Some(info) = info else { return Vec::new() };
+    let snapshot = registry.store.snapshot().bucket(&info.storage.bucket);
+    let mut ranges = Vec::new();
+    for stored in snapshot.iter().filter(|stored| !stored.meta.terminating) {
+        let Ok(object) = parse(stored) else { continue };
+        let field = Field::root(&object);
+        let is_ready = |condition: &Field<'_>| condition.get("type").str() == "Ready";
+        let ready = field.walk("status.conditions").items().find(is_ready);
+        if ready.is_none_or(|ready| ready.get("status").str() == "True") {
+            ranges.extend(field.walk("spec.cidrs").items().filter_map(|range| Cidr::parse(range.str())));
+        }
+    }
+    ranges.retain(|range| *range != first);
+    ranges
 }
 
 fn ip_addresses(registry: &Registry) -> Option<Arc<ResourceInfo>> {
