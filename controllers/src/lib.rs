@@ -2,10 +2,10 @@
 //!
 //! One folder a controller, with kube-controller-manager's name for it. Three folders are shared by
 //! some: `workload/` by the controllers of pods' owners, `service_endpoints/` by those of Services,
-//! `bootstrap_tokens/` by those of such tokens; and `conditions.rs` by those that change conditions
-//! of pods and nodes. The loop that all of them run in is `coracle-controller-runtime`; decisions
-//! about volumes that the simulation makes, too, are in `coracle-volumes`, and the semantics of
-//! built-in kinds in `coracle-kinds`. Start at [`CONTROLLERS`].
+//! `bootstrap_tokens/` by those of such tokens. The loop that all of them run in is
+//! `coracle-controller-runtime`; decisions about volumes that the simulation makes, too, are in
+//! `coracle-volumes`, and the semantics of built-in kinds in `coracle-kinds`. Start at
+//! [`CONTROLLERS`].
 #![warn(missing_docs)]
 
 mod bootstrap_signer;
@@ -14,7 +14,6 @@ mod certificatesigningrequest_approving;
 mod certificatesigningrequest_cleaner;
 mod certificatesigningrequest_signing;
 mod clusterrole_aggregation;
-mod conditions;
 mod cronjob;
 mod daemonset;
 mod deployment;
@@ -147,16 +146,9 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         let folder = |name: &str| name.strip_suffix("-controller").unwrap_or(name).replace('-', "_");
         let controllers = CONTROLLERS.iter().map(|controller| folder(controller.name));
-        let others = [
-            "bootstrap_tokens",
-            "conditions.rs",
-            "lib.rs",
-            "service_endpoints",
-            "settings.rs",
-            "timers.rs",
-            "workload",
-        ]
-        .map(str::to_owned);
+        let others =
+            ["bootstrap_tokens", "lib.rs", "service_endpoints", "settings.rs", "timers.rs", "workload"]
+                .map(str::to_owned);
         assert_eq!(found, controllers.chain(others).collect::<BTreeSet<_>>());
     }
 }

@@ -132,11 +132,10 @@ impl CronJobController {
         match ZonedSchedule::of(new) {
             Ok(schedule) => {
                 let now = self.clock.now();
-                let next = schedule.next_after(new, now).map(|next| next.duration_since(now));
-                let delay = next.map(|delay| Duration::try_from(delay).unwrap_or_default() + SLACK);
-                delay
-                    .into_iter()
-                    .for_each(|delay| queue.add_after(name.clone(), CRON_JOB_SCHEDULE.after(delay)));
+                // A schedule that never comes is reported at once.
+                let Some(next) = schedule.next_after(new, now) else { return queue.add(name) };
+                let delay = Duration::try_from(next.duration_since(now)).unwrap_or_default() + SLACK;
+                queue.add_after(name, CRON_JOB_SCHEDULE.after(delay));
             }
             Err(_) => {
                 let message = format!("unparseable schedule for cronjob: {}", new.spec.schedule);

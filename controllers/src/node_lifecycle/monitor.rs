@@ -8,6 +8,7 @@ use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::EventType;
 use coracle_controller_runtime::{Error, ReconcileContext};
+use coracle_kinds::conditions::status_patch;
 use coracle_kinds::nodes::ready_status;
 use coracle_kinds::taints::{NO_EXECUTE, has_taint};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
@@ -19,7 +20,6 @@ use super::health::NodeHealth;
 use super::taints::{self, evicting_taints};
 use super::zones::{Disruption, zone_of};
 use super::{LEASES, NodeLifecycleController};
-use crate::conditions::status_patch;
 
 /// The number of nodes that are checked concurrently.
 const CONCURRENT_CHECKS: usize = 8;

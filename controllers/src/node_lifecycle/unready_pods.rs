@@ -6,6 +6,7 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::events::EventType;
 use coracle_controller_runtime::{Error, ReconcileContext, ignore_conflict, ignore_not_found};
+use coracle_kinds::conditions::status_patch;
 use coracle_kinds::pods;
 use coracle_volumes::indexes::ByNode;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -16,7 +17,6 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::NodeLifecycleController;
-use crate::conditions::status_patch;
 
 impl NodeLifecycleController {
     /// Marks the pods of a node that has just become unready, and what was left of it before.

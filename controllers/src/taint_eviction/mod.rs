@@ -20,6 +20,7 @@ use coracle_controller_runtime::events::{EventType, Recorder};
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
 };
+use coracle_kinds::conditions::status_patch;
 use coracle_kinds::pods;
 use coracle_kinds::taints::no_execute_taints;
 use coracle_volumes::indexes::ByNode;
@@ -32,7 +33,6 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus::{CounterVec, HistogramVec};
 use serde_json::{Value, json};
 
-use crate::conditions::status_patch;
 use crate::settings::{Context, Settings};
 use crate::timers::TAINT_EVICTION;
 use plan::{Eviction, Step, plan};

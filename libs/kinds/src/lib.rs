@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod certificate_request;
+pub mod conditions;
 pub mod controller_revision;
 pub mod decoders;
 pub mod jobs;

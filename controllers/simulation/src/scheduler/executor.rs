@@ -7,6 +7,7 @@ use coracle_controller_runtime::cache::NamespacedName;
 use coracle_controller_runtime::{
     Error, ReconcileContext, ignore_conflict, ignore_not_found, uid_precondition,
 };
+use coracle_kinds::conditions::status_patch;
 use coracle_kinds::pods;
 use coracle_kinds::storage::SELECTED_NODE;
 use coracle_volumes::bind;
@@ -22,6 +23,11 @@ use super::preemption;
 use super::volume_binding::{VolumeBinding, selected_node};
 
 const MANAGER: &str = "kube-scheduler";
+
+fn condition_types(pod: &Pod) -> impl Iterator<Item = &str> {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.map(|condition| condition.type_.as_str())
+}
 
 impl Scheduler {
     /// Binds a pod to a node.
@@ -124,7 +130,8 @@ impl Scheduler {
             last_transition_time: Some(Time(self.clock.now())),
             ..PodCondition::default()
         };
-        let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": {"conditions": [condition]}});
+        let status = status_patch(condition_types(victim), &[condition]);
+        let patch = json!({"metadata": {"uid": victim.metadata.uid}, "status": status});
         if self.patch_status(victim, patch, ctx).await?.is_none() {
             return Ok(());
         }
@@ -164,7 +171,7 @@ impl Scheduler {
             last_transition_time: since.or(Some(Time(self.clock.now()))),
             ..PodCondition::default()
         };
-        let mut status = json!({"conditions": [condition]});
+        let mut status = status_patch(condition_types(pod), &[condition]);
         if let Some(node) = nominated {
             status["nominatedNodeName"] = json!(node);
         }

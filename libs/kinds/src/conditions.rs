@@ -1,4 +1,4 @@
-//! Changes of some of the conditions in a status.
+//! Changes of some of the conditions in a status, of pods and nodes for example.
 
 use serde::Serialize;
 use serde_json::{Value, json};
