@@ -58,6 +58,13 @@ fn rule(group: &str, resource: &str, operation: &str) -> Value {
     json!({"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": [operation]})
 }
 
+fn review(user: &str) -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": {"verb": "get", "resource": "pods"}},
+    })
+}
+
 fn config_map(metadata: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
 }
@@ -104,12 +111,6 @@ async fn policies_see_what_a_request_has() -> Result<()> {
         "422 persistentvolumes \"pv\" is forbidden: ValidatingAdmissionPolicy 'absent' with binding 'absent' denied \
          request: expression 'request.subResource == ''' resulted in error: no such key: subResource"
     );
-    let review = |user: &str| {
-        json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {"user": user, "resourceAttributes": {"verb": "get", "resource": "pods"}},
-        })
-    };
     client.create(REVIEWS, review("alice")).await?;
     let refused = client.refusal("POST", REVIEWS, review("mallory")).await?;
     assert!(refused.starts_with("422 ") && refused.contains("'no-mallory' denied request"), "{refused}");
@@ -226,6 +227,19 @@ async fn metadata_of_new_objects() -> Result<()> {
     let (code, created, warnings) = client.call("POST", &format!("{CONFIG_MAPS}?dryRun=All"), object).await?;
     assert_eq!((code, created["metadata"]["ownerReferences"].as_array().map(Vec::len)), (201, Some(2)));
     assert!(warnings[0].ends_with("duplicate UID(s) observed: u, u\""), "{warnings:?}");
+    // What the system sets is left out, also of what is not stored.
+    let mut review = review("alice");
+    review["metadata"] = json!({"uid": "u", "deletionGracePeriodSeconds": 1, "labels": {"a": "b"}});
+    let refused = client.refusal("POST", REVIEWS, review).await?;
+    assert!(refused.contains(r#""labels":{"a":"b"}"#) && !refused.contains("uid"), "{refused}");
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a/b"},
+        "target": {"kind": "Node", "name": "n"},
+    });
+    assert_eq!(
+        client.refusal("POST", "/api/v1/namespaces/default/bindings", binding).await?,
+        "400 Name parameter invalid: \"a/b\": may not contain '/'"
+    );
     // A base for generated names changes the error, and asks to try again.
     let object = config_map(json!({"name": "named", "generateName": "base-"}));
     client.create(CONFIG_MAPS, object.clone()).await?;

@@ -62,7 +62,7 @@ pub use delete::check_preconditions;
 pub use index::{ObjectIndex, fork_store, open_recorded_store, open_store};
 pub use layout::{RANGES, RegistryLayout};
 pub use reconcile::Reconcile;
-pub use write::{fit_namespace, same_uid, stored_bytes};
+pub use write::{clear_system_fields, fit_namespace, same_uid, stored_bytes};
 
 use crate::access::authenticate::UserInfo;
 use crate::access::authorize::Authorizer;

@@ -22,7 +22,7 @@ use crate::access::authenticate::Authenticator;
 use crate::access::authorize::Authorizer;
 use crate::access::jwt::SigningKey;
 use crate::codec::body::Expected;
-use crate::registry::{Caller, Outcome, Registry, RequestBody, Target, fit_namespace};
+use crate::registry::{Caller, Outcome, Registry, RequestBody, Target, clear_system_fields, fit_namespace};
 use crate::request::Verb;
 use crate::request::negotiate::Accept;
 use crate::request::options::{Query, WriteOptions};
@@ -145,13 +145,17 @@ pub struct ActionRequest<'a> {
 }
 
 impl ActionRequest<'_> {
-    /// Decodes the body, and sets its namespace to that of the path.
+    /// Decodes the body, and sets its namespace to that of the path. As in a create, what the
+    /// system sets is left out of an object that is posted to a collection.
     ///
     /// # Errors
     /// 400 for a body of another kind or namespace, and those of the decoder.
     pub fn decode(&self, expected: Expected<'_>) -> Result<Value> {
         let mut object = self.body.decode(expected, self.options.field_validation, self.caller.warnings)?;
         fit_namespace(&self.target, &mut object)?;
+        if self.subresource.is_none() {
+            clear_system_fields(&mut object);
+        }
         Ok(object)
     }
 }

@@ -47,6 +47,13 @@ impl Env {
         self
     }
 
+    /// Removes a variable.
+    #[must_use]
+    pub fn without_variable(mut self, name: &str) -> Env {
+        self.variables.remove(name);
+        self
+    }
+
     /// Adds a variable of a declared type, whose sizes bound the costs. `optional`: the variable
     /// may be absent.
     #[must_use]

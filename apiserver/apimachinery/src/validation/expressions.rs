@@ -35,6 +35,13 @@ impl PolicyEnv {
         PolicyEnv(environments::with_patch_types(self.0))
     }
 
+    /// Returns the environment for texts about a decision, which cannot ask for others.
+    #[must_use]
+    pub fn without_authorizer(&self) -> PolicyEnv {
+        let env = self.0.clone().without_variable("authorizer");
+        PolicyEnv(env.without_variable("authorizer.requestResource"))
+    }
+
     /// Declares a composed variable.
     pub fn add_variable(&mut self, name: &str, ty: Type) {
         environments::add_variable(&mut self.0, name, ty);
@@ -101,6 +108,9 @@ mod tests {
                 env.compile(expression, &[]).unwrap_or_else(|error| panic!("{expression}: {error}"));
             assert_eq!(program.output_type().to_string(), want, "{expression}");
         }
+        let error = env.without_authorizer().compile("authorizer.path('/').check('get').reason()", &[]);
+        let want = "compilation failed: ERROR: <input>:1:1: undeclared reference to 'authorizer'";
+        assert!(error.unwrap_err().starts_with(want));
         for (expression, want) in [
             ("1 + 1", "must evaluate to bool but got int"),
             (

@@ -4,6 +4,7 @@
 use coracle_apimachinery::codec::body::Expected;
 use coracle_apimachinery::field::{Errors, Field, quote};
 use coracle_apimachinery::object_meta::ObjectMeta;
+use coracle_apimachinery::validation::content;
 use coracle_apimachinery::{Error, Result, conditions};
 use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::same_uid;
@@ -45,6 +46,11 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     }
     if target.name.is_empty() {
         return Err(Error::bad_request("Name parameter required."));
+    }
+    let found = content::path_segment(&target.name);
+    if !found.is_empty() {
+        let (name, found) = (quote(&target.name), found.join(";"));
+        return Err(Error::bad_request(format!("Name parameter invalid: {name}: {found}")));
     }
     let now = rfc3339(registry.now());
     registry

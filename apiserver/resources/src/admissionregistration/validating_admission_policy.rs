@@ -74,13 +74,19 @@ fn validate(object: &Field<'_>, old: Option<&Field<'_>>, errors: &mut Errors) {
         }
         return;
     }
+    let message_env = env.without_authorizer();
     for validation in validations.items() {
-        validate_validation(&validation, &env, errors);
+        validate_validation(&validation, &env, &message_env, errors);
     }
     validate_audit_annotations(&annotations, &env, object.walk("metadata.name").str(), errors);
 }
 
-fn validate_validation(validation: &Field<'_>, env: &PolicyEnv, errors: &mut Errors) {
+fn validate_validation(
+    validation: &Field<'_>,
+    env: &PolicyEnv,
+    message_env: &PolicyEnv,
+    errors: &mut Errors,
+) {
     let (expression, message) = (validation.get("expression"), validation.get("message"));
     errors.push_if(is_blank(&expression), || expression.required("expression is not specified"));
     env.check(&expression, &[Type::Bool], errors);
@@ -91,7 +97,7 @@ fn validate_validation(validation: &Field<'_>, env: &PolicyEnv, errors: &mut Err
     errors.push_if(message.str().trim().contains(['\n', '\r']), || {
         message.invalid("must not contain line breaks")
     });
-    env.check(&message_expression, &[Type::String], errors);
+    message_env.check(&message_expression, &[Type::String], errors);
     validate_enum(&validation.get("reason"), &REASONS, errors);
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::metadata::{dedup_owners, fit_name, fit_namespace, resource_version_of};
 use super::stored::stored_bytes;
-use super::{Writing, context, drop_empty_lists, validated};
+use super::{Writing, clear_system_fields, context, drop_empty_lists, validated};
 use crate::access::authorize;
 use crate::access::authorize::{RequestAttributes, ResourceTarget};
 use crate::admission::{Operation, OperationOptions};
@@ -99,9 +99,7 @@ impl Registry {
                 return Err(Error::forbidden(&info.group_resource, object.name(), why));
             }
             dedup_owners(&mut object, writing.caller.warnings);
-            for member in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-                object.set_meta(member, Value::Null);
-            }
+            clear_system_fields(&mut object);
             writing.caller.audit.log_request_object(&object, &info.type_ref);
             let object = info.to_internal(object);
             match self.try_create(&writing, object, by).await? {

@@ -29,6 +29,14 @@ pub fn fit_namespace(target: &Target, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
+/// Removes what only the system sets from a new object.
+pub fn clear_system_fields(object: &mut Value) {
+    for member in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        object.set_meta(member, Value::Null);
+    }
+}
+
 pub(in crate::registry) fn fit_name(target: &Target, object: &Value) -> Result<()> {
     let asked = &target.name;
     match object.name() {

@@ -26,8 +26,8 @@ use serde_json::Value;
 
 pub(super) use admit::Projection;
 pub(super) use managed_fields::tracked;
+pub use metadata::{clear_system_fields, fit_namespace, same_uid};
 pub(super) use metadata::{dedup_owners, fit_name};
-pub use metadata::{fit_namespace, same_uid};
 pub(super) use stored::store_failed;
 pub use stored::stored_bytes;
 
