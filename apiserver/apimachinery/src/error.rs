@@ -69,7 +69,7 @@ pub enum Error {
         /// The object's name; empty if it has none.
         name: String,
         /// The violations, in the order in which they are reported.
-        errors: Errors,
+        errors: Box<Errors>,
     },
     /// The operations of a patch cannot be applied; as in kube-apiserver the response has no
     /// details.
@@ -225,7 +225,7 @@ impl Error {
 
     /// Returns a 422 error for an object that breaks the rules of its kind.
     pub fn invalid(kind: &GroupKind, name: &str, errors: Errors) -> Error {
-        Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors }
+        Error::Invalid { kind: kind.clone(), name: name.to_owned(), errors: Box::new(errors) }
     }
 
     /// Returns a 403 error for an object; `name` may be empty. The message is `RES "NAME" is

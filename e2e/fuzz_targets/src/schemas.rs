@@ -51,7 +51,7 @@ pub fn crd_schema(data: &[u8]) -> bool {
     let validate = || {
         let mut errors = Errors::new();
         validation::validate(&object, &schema, &mut errors);
-        rules::validate(&object, None, &rules, &Meter::new(Limits::REQUEST), &mut errors);
+        rules::validate(&object, None, schema.root(), &rules, &Meter::new(Limits::REQUEST), &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let errors = validate();
