@@ -45,6 +45,12 @@ pub fn admission(has_params: bool) -> Env {
     env
 }
 
+/// Removes the variables that [`admission`] declares to ask for decisions.
+#[must_use]
+pub fn without_authorizer(env: Env) -> Env {
+    env.without_variable("authorizer").without_variable("authorizer.requestResource")
+}
+
 /// Adds composed variables, which [`add_variable`] declares.
 #[must_use]
 pub fn with_variables(env: Env) -> Env {

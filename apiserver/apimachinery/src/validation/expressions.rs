@@ -38,8 +38,7 @@ impl PolicyEnv {
     /// Returns the environment for texts about a decision, which cannot ask for others.
     #[must_use]
     pub fn without_authorizer(&self) -> PolicyEnv {
-        let env = self.0.clone().without_variable("authorizer");
-        PolicyEnv(env.without_variable("authorizer.requestResource"))
+        PolicyEnv(environments::without_authorizer(self.0.clone()))
     }
 
     /// Declares a composed variable.
