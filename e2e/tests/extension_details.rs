@@ -121,9 +121,17 @@ async fn policies_see_what_a_request_has() -> Result<()> {
 async fn the_first_refusal_ends_the_deletion_of_a_collection() -> Result<()> {
     let cluster = cluster().start().await?;
     let mut client = Client(cluster.endpoint().await?.connect().await?);
+    // The policy is not about the first object.
     client.deny("keep", rule("", "configmaps", "DELETE"), "oldObject.metadata.name != 'c'").await?;
+    let policy = format!("{POLICIES}/validatingadmissionpolicies/keep");
+    let guarded = json!({"matchLabels": {"guard": "yes"}});
+    let constraints = json!({"spec": {"matchConstraints": {"objectSelector": guarded}}});
+    let (code, changed, _) = client.call("PATCH", &policy, constraints).await?;
+    assert_eq!(code, 200, "{changed}");
     for name in ["a", "b", "c", "d", "e"] {
-        client.create(CONFIG_MAPS, config_map(json!({"name": name, "labels": {"x": "y"}}))).await?;
+        let guard = if name == "a" { "no" } else { "yes" };
+        let labels = json!({"x": "y", "guard": guard});
+        client.create(CONFIG_MAPS, config_map(json!({"name": name, "labels": labels}))).await?;
     }
     let refused = client.refusal("DELETE", &format!("{CONFIG_MAPS}?labelSelector=x"), Value::Null).await?;
     assert!(refused.starts_with("422 "), "{refused}");

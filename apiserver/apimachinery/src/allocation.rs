@@ -54,8 +54,9 @@ type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
 
 /// The IP allocator and the node port allocator.
 pub struct Allocators<'a> {
-    /// The ranges of cluster IPs; dynamic addresses are of the first one that has any left.
-    ranges: Vec<Range>,
+    first: Range,
+    /// Further ranges of cluster IPs; dynamic addresses are of the first one that has any left.
+    others: LazyCell<Vec<Cidr>, Box<dyn FnOnce() -> Vec<Cidr> + 'a>>,
     /// The addresses of other Services; computed when needed.
     addresses: Lazy<'a, IpAddr>,
     node_ports: Lazy<'a, i64>,
@@ -75,7 +76,8 @@ impl<'a> Allocators<'a> {
         dry_run: bool,
     ) -> Allocators<'a> {
         Allocators {
-            ranges: vec![Range(range.network())],
+            first: Range(range.network()),
+            others: LazyCell::new(Box::new(Vec::new)),
             addresses: LazyCell::new(Box::new(addresses)),
             node_ports: LazyCell::new(Box::new(node_ports)),
             allocated_addresses: BTreeSet::new(),
@@ -84,13 +86,11 @@ impl<'a> Allocators<'a> {
         }
     }
 
-    /// Adds ranges of cluster IPs. Those of the other family are left out.
+    /// Sets the further ranges of cluster IPs, which are computed when needed. Those of the other
+    /// family are not used.
     #[must_use]
-    pub fn with_ranges(mut self, ranges: impl IntoIterator<Item = Cidr>) -> Allocators<'a> {
-        let family = self.family();
-        let ranges = ranges.into_iter().filter(|range| family_of(range.address) == family);
-        self.ranges.extend(ranges.map(|range| Range(range.network())));
-        self
+    pub fn with_ranges(self, ranges: impl FnOnce() -> Vec<Cidr> + 'a) -> Allocators<'a> {
+        Allocators { others: LazyCell::new(Box::new(ranges)), ..self }
     }
 
     /// Returns the newly allocated addresses and node ports.
@@ -100,11 +100,13 @@ impl<'a> Allocators<'a> {
 
     /// Returns the cluster's IP family.
     pub fn family(&self) -> &'static str {
-        family_of(self.first().0.address)
+        family_of(self.first.0.address)
     }
 
-    fn first(&self) -> Range {
-        self.ranges[0]
+    fn ranges(&self) -> impl Iterator<Item = Range> {
+        let others = LazyCell::force(&self.others).iter();
+        let fits = others.filter(|range| family_of(range.address) == self.family());
+        std::iter::once(self.first).chain(fits.map(|range| Range(range.network())))
     }
 
     /// Allocates an address.
@@ -112,11 +114,11 @@ impl<'a> Allocators<'a> {
     /// # Errors
     /// Why it cannot be allocated.
     pub fn allocate_address(&mut self, address: IpAddr) -> Result<(), String> {
-        if !self.ranges.iter().any(|range| range.has(address)) {
+        if !self.first.has(address) && !self.ranges().any(|range| range.has(address)) {
             return Err(match self.dry_run {
                 true => format!(
                     "the provided IP ({address}) is not in the valid range. The range of valid IPs is {}",
-                    self.first().0
+                    self.first.0
                 ),
                 false => "the provided network does not match the current range".to_owned(),
             });
@@ -130,12 +132,15 @@ impl<'a> Allocators<'a> {
     /// Allocates any free address; None if there is none.
     pub fn allocate_next_address(&mut self, random: Random<'_>) -> Option<IpAddr> {
         if self.dry_run {
-            return Some(self.first().0.address);
+            return Some(self.first.0.address);
         }
         let is_free = |address: &IpAddr| {
             !self.addresses.contains(address) && !self.allocated_addresses.contains(address)
         };
-        let address = self.ranges.iter().find_map(|range| range.pick(random, is_free))?;
+        let address = match self.first.pick(random, is_free) {
+            Some(address) => address,
+            None => self.ranges().find_map(|range| range.pick(random, is_free))?,
+        };
         self.allocated_addresses.insert(address);
         Some(address)
     }
@@ -198,7 +203,9 @@ impl Range {
     }
 
     fn has(self, address: IpAddr) -> bool {
-        self.0.contains(address) && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
+        self.size() > 0
+            && self.0.contains(address)
+            && (self.nth(0)..=self.nth(self.size().saturating_sub(1))).contains(&address)
     }
 
     /// Returns a free address; None if there is none.
@@ -235,7 +242,7 @@ mod tests {
     fn addresses_of_further_ranges_follow_those_of_the_first() {
         let range = |text: &str| Cidr::parse(text).unwrap();
         let mut allocators = Allocators::new(range("10.0.0.0/30"), BTreeSet::new, BTreeSet::new, false)
-            .with_ranges([range("fd00::/120"), range("10.1.0.0/30")]);
+            .with_ranges(|| vec![range("fd00::/120"), range("10.2.0.0/31"), range("10.1.0.0/30")]);
         let mut allocate = || allocators.allocate_next_address(&mut |_| 0).map(|ip| ip.to_string());
         let found: Vec<Option<String>> = (0..5).map(|_| allocate()).collect();
         let found: Vec<&str> = found.iter().map(|ip| ip.as_deref().unwrap_or("none")).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use coracle_storage::{CommitOutcome, Expect, Key, Revision, Write};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::deletion::{self, Deletion};
 use super::read::{Filter, Page};
@@ -23,13 +24,21 @@ use crate::{Error, Result};
 const MAX_CONCURRENT: usize = 64;
 
 /// The kind of request that deletes an object.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AdmittedAs {
+#[derive(Clone, Copy)]
+enum AdmittedAs<'a> {
     Object,
-    /// A deletecollection: admission sees each object, but no name.
-    Collection,
+    /// A deletecollection: admission sees each object, but no name. Deletions that a webhook or
+    /// policy may refuse are alone, so that the first refusal ends all that come after it.
+    Collection(&'a RwLock<()>),
     /// An eviction: admission has seen that.
     Eviction,
+}
+
+/// The turn of one of the deletions of a collection.
+#[expect(dead_code, reason = "held, not read")]
+enum Turn<'a> {
+    Alone(RwLockWriteGuard<'a, ()>),
+    WithOthers(RwLockReadGuard<'a, ()>),
 }
 
 impl Registry {
@@ -69,16 +78,24 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
         caller: Caller<'_>,
-        admitted_as: AdmittedAs,
+        admitted_as: AdmittedAs<'_>,
     ) -> Result<Outcome> {
         let info = &*target.info;
-        let writing = deletion_of(target, options, caller, admitted_as);
+        let writing = Writing {
+            target,
+            part: Part::Main,
+            caller,
+            options: OperationOptions::Delete(options),
+            is_collection: matches!(admitted_as, AdmittedAs::Collection(_)),
+            projection: None,
+            field_manager: None,
+        };
         if options.propagation.is_none()
             && let Some(warning) = info.behavior.strategy.orphaning_warning()
         {
             caller.warnings.add(warning);
         }
-        let mut _turn = None;
+        let (mut _turn, mut turn_in_collection) = (None, None);
         let mut waits = false;
         for attempt in 0..=RETRIES {
             if attempt == 1 && !waits {
@@ -90,9 +107,17 @@ impl Registry {
             let old = info.load(parse(&current)?).await?;
             match admitted_as {
                 AdmittedAs::Eviction => check_preconditions(info, &old, options)?,
-                AdmittedAs::Object | AdmittedAs::Collection => {
+                AdmittedAs::Object | AdmittedAs::Collection(_) => {
                     check_preconditions(info, &old, options)?;
                     waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&old));
+                    if let AdmittedAs::Collection(turns) = admitted_as
+                        && turn_in_collection.is_none()
+                    {
+                        turn_in_collection = Some(match waits {
+                            true => Turn::Alone(turns.write().await),
+                            false => Turn::WithOthers(turns.read().await),
+                        });
+                    }
                     self.admit(&writing, Operation::Delete, &mut Value::Null, Some(&old)).await?;
                     self.validate_admission(&writing, Operation::Delete, &mut Value::Null, Some(&old))
                         .await?;
@@ -282,21 +307,15 @@ impl Registry {
             named => named,
         };
         let page = self.list(&target.info, filter, &ListOptions { version_match, ..list.clone() }).await?;
+        let turns = RwLock::new(());
         let deletions = page.items.iter().map(|item| {
             let (_, name) = super::read::split_name(item);
-            self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller)
+            self.delete_one_of(Target { name: name.to_owned(), ..target.clone() }, options, caller, &turns)
         });
-        // The first refusal of a webhook ends it, and the objects after that stay.
-        let writing = deletion_of(target, options, caller, AdmittedAs::Collection);
-        let concurrent = match page.items.first() {
-            Some(first) => {
-                let first = target.info.load(parse(first)?).await?;
-                let waits = self.waits(&writing, Operation::Delete, &mut Value::Null, Some(&first));
-                if waits { 1 } else { MAX_CONCURRENT }
-            }
-            None => 1,
-        };
-        stream::iter(deletions.collect::<Vec<_>>()).buffer_unordered(concurrent).try_collect::<()>().await?;
+        stream::iter(deletions.collect::<Vec<_>>())
+            .buffer_unordered(MAX_CONCURRENT)
+            .try_collect::<()>()
+            .await?;
         let snapshot = self.store.snapshot();
         let corrupt = snapshot.quarantined().find(|entry| {
             **entry.key.bucket() == *target.info.storage.bucket && filter.is_in_namespace(entry.key.name())
@@ -310,30 +329,18 @@ impl Registry {
         }
     }
 
-    async fn delete_one_of(&self, target: Target, options: &DeleteOptions, caller: Caller<'_>) -> Result<()> {
-        match self.delete_any(&target, options, caller, AdmittedAs::Collection).await {
+    async fn delete_one_of(
+        &self,
+        target: Target,
+        options: &DeleteOptions,
+        caller: Caller<'_>,
+        turns: &RwLock<()>,
+    ) -> Result<()> {
+        match self.delete_any(&target, options, caller, AdmittedAs::Collection(turns)).await {
             // Someone else was faster.
             Err(Error::NotFound { .. }) => Ok(()),
             other => other.map(drop),
         }
-    }
-}
-
-/// Describes a deletion for admission.
-fn deletion_of<'w>(
-    target: &'w Target,
-    options: &'w DeleteOptions,
-    caller: Caller<'w>,
-    admitted_as: AdmittedAs,
-) -> Writing<'w> {
-    Writing {
-        target,
-        part: Part::Main,
-        caller,
-        options: OperationOptions::Delete(options),
-        is_collection: admitted_as == AdmittedAs::Collection,
-        projection: None,
-        field_manager: None,
     }
 }
 

@@ -50,8 +50,8 @@ pub fn plan(claim: &ResourceClaim, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Op
     (is_unused && is_done && !is_terminating).then_some(Step::Delete)
 }
 
-/// Returns a claim whose status was replaced without its finalizer. Returns `None` if it needs that,
-/// or has none.
+/// Returns a claim without its finalizer, after its status was replaced. Returns `None` if it still
+/// needs that, or has none.
 pub fn released(claim: &ResourceClaim) -> Option<ResourceClaim> {
     let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
     (!is_allocated && has_finalizer(&claim.metadata, FINALIZER)).then(|| without_finalizer(claim))

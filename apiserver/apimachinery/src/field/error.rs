@@ -145,8 +145,9 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Errors {
     found: Vec<FieldError>,
-    forgiven: Vec<FieldError>,
     bytes: usize,
+    forgiven: Vec<FieldError>,
+    forgiven_bytes: usize,
 }
 
 impl Errors {
@@ -163,10 +164,11 @@ impl Errors {
         }
     }
 
-    /// Adds an error in a value that was invalid before the update, too: only a warning.
+    /// Adds an error in a value that was invalid before the update, too: only a warning. Up to the
+    /// maximum size, which does not count against that of the errors.
     pub fn forgive(&mut self, error: FieldError) {
-        if !self.is_full() {
-            self.bytes += error.size();
+        if self.forgiven_bytes < MAX_BYTES {
+            self.forgiven_bytes += error.size();
             self.forgiven.push(error);
         }
     }

@@ -22,7 +22,7 @@ use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{
     Allocated, AllocationRequest, Allocator, ObjectIndex, Registry, Reservation, parse, stored_bytes,
 };
-use coracle_storage::{BucketSnapshot, Expect, Key, Revision, Write};
+use coracle_storage::{BucketSnapshot, Expect, Key, Revision, Snapshot, Write};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ impl ServiceAllocator {
             ports
         };
         let mut allocators = Allocators::new(self.cidr, addresses, node_ports, request.dry_run)
-            .with_ranges(other_ranges(registry, self.cidr));
+            .with_ranges(|| other_ranges(registry, &snapshot));
         let target = request.target;
         let name = service.name().to_owned();
         let path = [&**bucket, &*target.namespace, &name];
@@ -199,14 +199,14 @@ impl Reservation for ServiceReservation {
     }
 }
 
-/// Returns the ranges of the ServiceCIDRs besides the first one. One that is terminating or not
+/// Returns the ranges of the ServiceCIDRs. One that is terminating or not
 /// ready has no more addresses to give; one without a condition is ready, as no controller may run.
-fn other_ranges(registry: &Registry, first: Cidr) -> Vec<Cidr> {
+fn other_ranges(registry: &Registry, snapshot: &Snapshot<ObjectIndex>) -> Vec<Cidr> {
     let info = registry.by_resource(&GroupResource::new("networking.k8s.io", "servicecidrs"));
     let Some(info) = info else { return Vec::new() };
-    let snapshot = registry.store.snapshot().bucket(&info.storage.bucket);
+    let service_cidrs = snapshot.bucket(&info.storage.bucket);
     let mut ranges = Vec::new();
-    for stored in snapshot.iter().filter(|stored| !stored.meta.terminating) {
+    for stored in service_cidrs.iter().filter(|stored| !stored.meta.terminating) {
         let Ok(object) = parse(stored) else { continue };
         let field = Field::root(&object);
         let is_ready = |condition: &Field<'_>| condition.get("type").str() == "Ready";
@@ -215,7 +215,6 @@ fn other_ranges(registry: &Registry, first: Cidr) -> Vec<Cidr> {
             ranges.extend(field.walk("spec.cidrs").items().filter_map(|range| Cidr::parse(range.str())));
         }
     }
-    ranges.retain(|range| *range != first);
     ranges
 }
 

@@ -29,7 +29,9 @@ const REASONS: [&str; 4] =
 ///
 /// - `known`: the other errors of the schema.
 pub fn validate_rules(schema: &Field<'_>, known: &Errors, errors: &mut Errors) {
-    let mut found = Found { known, of_texts: 0, of_rules: Errors::new() };
+    let mut wrong: Vec<&str> = known.iter().map(|error| error.field.as_str()).collect();
+    wrong.sort_unstable();
+    let mut found = Found { wrong, of_texts: 0, of_rules: Errors::new() };
     let mut total = Total::default();
     let place = Place { cardinality: Some(1), ..Place::default() };
     validate_schema(schema, &place, true, 0, &mut total, &mut found, errors);
@@ -48,7 +50,8 @@ pub fn validate_rules(schema: &Field<'_>, known: &Errors, errors: &mut Errors) {
 
 /// The errors of a schema.
 struct Found<'e> {
-    known: &'e Errors,
+    /// The paths of known errors, sorted.
+    wrong: Vec<&'e str>,
     /// The number of errors in the texts of rules.
     of_texts: usize,
     /// The errors of compiled rules, which are reported last.
@@ -59,8 +62,12 @@ impl Found<'_> {
     /// Returns `true` if there are known errors at a path or below.
     fn is_known_wrong(&self, path: &Path) -> bool {
         let path = path.to_string();
-        let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-        self.known.iter().any(|error| error.field.strip_prefix(&path).is_some_and(is_below))
+        let has_below = |separator: char| {
+            let begin = format!("{path}{separator}");
+            let at = self.wrong.partition_point(|wrong| **wrong < *begin);
+            self.wrong.get(at).is_some_and(|wrong| wrong.starts_with(&begin))
+        };
+        self.wrong.binary_search(&path.as_str()).is_ok() || has_below('.') || has_below('[')
     }
 }
 

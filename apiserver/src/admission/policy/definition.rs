@@ -79,11 +79,12 @@ impl Expressions {
             env.add_variable(text(&variable["name"]), ty);
             variables.push((text(&variable["name"]).to_owned(), expression));
         }
+        let message_env = env.without_authorizer();
         let validation = |validation: &Value| {
             Some(Validation {
                 expression: Expression::read(&validation["expression"], &env)?,
                 message: text(&validation["message"]).trim().to_owned(),
-                message_expression: Expression::read(&validation["messageExpression"], &env),
+                message_expression: Expression::read(&validation["messageExpression"], &message_env),
                 reason: text(&validation["reason"]).to_owned(),
             })
         };

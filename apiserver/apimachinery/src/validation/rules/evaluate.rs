@@ -1,5 +1,6 @@
 //! The evaluation of CEL rules against an object and its predecessor.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use coracle_cel::{EvalError, Meter, Value as CelValue};
@@ -19,7 +20,7 @@ const MAX_MESSAGE: usize = 5 * 1024;
 
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// The number of items that are looked up by their keys, to find out whether values are unchanged.
+/// The number of values that are compared, to find out whether they are unchanged.
 const MAX_COMPARED: usize = 1_000_000;
 
 /// Evaluates the rules of an object, unless an earlier error makes rules meaningless. In an update
@@ -52,41 +53,41 @@ pub fn validate(
         return;
     }
     let old = old.and_then(Field::value);
-    let correlation = object.value().zip(old).map(|(value, old)| Correlation { value, old, structural });
+    let correlation = object.value().zip(old).map(|(value, old)| Correlation::new(value, old, structural));
     let compared = MAX_COMPARED;
     let mut evaluation = Evaluation { budget: OBJECT_BUDGET, exhausted: false, compared, meter, errors };
-    evaluation.node(object, old, root, correlation);
+    evaluation.node(object, old, root, correlation.as_ref());
 }
 
 struct Evaluation<'e> {
     budget: u64,
     exhausted: bool,
-    /// The number of items that may still be looked up by their keys.
+    /// The number of values that may still be compared.
     compared: usize,
     meter: &'e Meter,
     errors: &'e mut Errors,
 }
 
 /// A value and the one that it replaces.
-#[derive(Clone, Copy)]
 struct Correlation<'v> {
     value: &'v Value,
     old: &'v Value,
     structural: &'v Structural,
+    /// Whether they are equal, once that was asked.
+    is_unchanged: Cell<Option<bool>>,
 }
 
 impl<'v> Correlation<'v> {
-    /// Returns the correlation of a member or item; that of the whole if it replaces nothing.
-    fn below(
-        self,
-        value: &'v Value,
-        old: Option<&'v Value>,
-        structural: Option<&'v Structural>,
-    ) -> Correlation<'v> {
-        match (old, structural) {
-            (Some(old), Some(structural)) => Correlation { value, old, structural },
-            _ => self,
-        }
+    fn new(value: &'v Value, old: &'v Value, structural: &'v Structural) -> Correlation<'v> {
+        Correlation { value, old, structural, is_unchanged: Cell::new(None) }
+    }
+
+    fn is_unchanged(&self, compared: &mut usize) -> bool {
+        self.is_unchanged.get().unwrap_or_else(|| {
+            let found = structural::is_unchanged(self.value, self.old, self.structural, compared);
+            self.is_unchanged.set(Some(found));
+            found
+        })
     }
 }
 
@@ -98,7 +99,7 @@ impl Evaluation<'_> {
         field: &Field<'_>,
         old: Option<&Value>,
         node: &RuleNode,
-        correlation: Option<Correlation<'_>>,
+        correlation: Option<&Correlation<'_>>,
     ) {
         let Some(value) = field.value() else { return };
         for rule in &node.rules {
@@ -119,10 +120,11 @@ impl Evaluation<'_> {
                     };
                     let path = if is_entry { field.path().key(name) } else { field.path().child(name) };
                     let old = old.and_then(|old| old.get(name));
-                    let correlation = correlation
-                        .map(|whole| whole.below(member, old, whole.structural.specified_member(name)));
+                    let inside = correlation.and_then(|whole| {
+                        Some(Correlation::new(member, old?, whole.structural.specified_member(name)?))
+                    });
                     let old = old.filter(|old| !old.is_null());
-                    self.node(&Field::at(Some(member), path), old, inner, correlation);
+                    self.node(&Field::at(Some(member), path), old, inner, inside.as_ref().or(correlation));
                 }
             }
             Value::Array(_) => {
@@ -134,10 +136,10 @@ impl Evaluation<'_> {
                 for item in field.items() {
                     let key = item.value().zip(node.keys.as_ref()).map(|(item, keys)| key_of(item, keys));
                     let old = key.and_then(|key| olds.get(&key).copied());
-                    let correlation = correlation
-                        .zip(item.value())
-                        .map(|(whole, value)| whole.below(value, old, whole.structural.items.as_deref()));
-                    self.node(&item, old, inner, correlation);
+                    let inside = correlation.and_then(|whole| {
+                        Some(Correlation::new(item.value()?, old?, whole.structural.items.as_deref()?))
+                    });
+                    self.node(&item, old, inner, inside.as_ref().or(correlation));
                 }
             }
             _ => {}
@@ -151,7 +153,7 @@ impl Evaluation<'_> {
         old: Option<&Value>,
         node: &RuleNode,
         rule: &CompiledRule,
-        correlation: Option<Correlation<'_>>,
+        correlation: Option<&Correlation<'_>>,
     ) {
         let Some(decl) = node.decl.as_deref() else { return };
         let report = |errors: &mut Errors, detail: String| {
@@ -198,11 +200,10 @@ impl Evaluation<'_> {
                         named(FieldError::new(ErrorType::Invalid, &path, shown, detail))
                     }
                 };
-                let is_unchanged = |whole: Correlation<'_>| {
-                    structural::is_unchanged(whole.value, whole.old, whole.structural, &mut self.compared)
-                };
                 // An update is not rejected because of unchanged values.
-                if !rule.uses_old_self && correlation.is_some_and(is_unchanged) {
+                let is_unchanged =
+                    !rule.uses_old_self && correlation.is_some_and(|c| c.is_unchanged(&mut self.compared));
+                if is_unchanged {
                     self.errors.forgive(error);
                 } else {
                     self.errors.push(error);
@@ -418,6 +419,11 @@ mod tests {
                     "type": "string", "x-kubernetes-validations": [{"rule": "self != 'bad'"}],
                 },
             },
+            "open": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "x-kubernetes-validations": [{"rule": "has(self.a)", "message": "a is required"}],
+                "properties": {"a": {"type": "string"}},
+            },
             "fails": {"type": "integer", "x-kubernetes-validations": [{"rule": "1 / self > 0"}]},
         }}));
         for (old, new, want, warnings) in [
@@ -446,6 +452,13 @@ mod tests {
                 vec!["s[1]: Invalid value: \"bad\": failed rule: self != 'bad'"],
                 vec![],
             ),
+            // What is not specified is not compared.
+            (
+                json!({"open": {"x": 1}}),
+                json!({"open": {"x": 1}}),
+                vec!["open: Invalid value: a is required"],
+                vec![],
+            ),
             // A rule that fails is an error even so.
             (
                 json!({"fails": 0}),
@@ -460,6 +473,33 @@ mod tests {
             let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert_eq!(found, want, "{old} {new}");
         }
+    }
+
+    #[test]
+    fn warnings_leave_room_for_errors() {
+        let kind = Kind::of(json!({"type": "object", "properties": {
+            "big": {"type": "string", "x-kubernetes-validations": [{"rule": "self == ''"}]},
+            "kept": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
+        }}));
+        let big = "x".repeat(2 << 20);
+        let (old, new) = (json!({"big": big, "kept": "a"}), json!({"big": big, "kept": "b"}));
+        let want = "kept: Invalid value: \"b\": failed rule: self == oldSelf";
+        assert_eq!(found(&kind, &new, Some(&old)), [want]);
+    }
+
+    #[test]
+    fn a_list_is_compared_once() {
+        let kind = Kind::of(json!({"type": "object", "properties": {"l": {
+            "type": "array",
+            "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= 0"}]},
+        }}}));
+        let old = json!({"l": vec![-1; MAX_COMPARED / 4]});
+        let mut new = old.clone();
+        new["l"].as_array_mut().unwrap()[MAX_COMPARED / 4 - 1] = json!(-2);
+        let mut errors = Errors::new();
+        kind.validate(&new, Some(&old), &meter(), &mut errors);
+        assert!(errors.is_full() || errors.len() > 1000, "{}", errors.len());
+        assert!(errors.take_warnings().is_empty());
     }
 
     #[test]

@@ -21,13 +21,15 @@ pub(super) struct Validator {
     root: Path,
     /// The number of values that may still be validated.
     steps: usize,
+    /// The number of values that may still be compared with the old ones.
+    compared: usize,
     /// Whether an int-or-string must be an integer or a string. Defaults are not checked for it.
     checks_either: bool,
 }
 
 impl Validator {
     pub(super) fn new(root: Path) -> Validator {
-        Validator { root, steps: MAX_STEPS, checks_either: true }
+        Validator { root, steps: MAX_STEPS, compared: MAX_STEPS, checks_either: true }
     }
 
     /// Returns the validator for a default.
@@ -71,7 +73,8 @@ impl Validator {
         }
         let mut found = Errors::new();
         let checks = self.rules(value, path, structural, old, &mut found);
-        if !found.is_empty() && !old.is_some_and(|old| is_unchanged(value, old, structural, &mut self.steps))
+        if !found.is_empty()
+            && !old.is_some_and(|old| is_unchanged(value, old, structural, &mut self.compared))
         {
             errors.extend(found);
         }
@@ -293,39 +296,65 @@ impl<'v> OldItems<'v> {
 }
 
 /// Returns `true` if a value equals the old one, where the order of lists with keys does not count.
-/// Each comparison by keys takes one of the `steps`; without any, values of another order differ.
+/// An object with members that its schema does not specify never does, as for kube-apiserver. Each
+/// compared value takes one of the `steps`; without any, a value counts as changed.
 pub(in crate::validation) fn is_unchanged(
     value: &Value,
     old: &Value,
     structural: &Structural,
     steps: &mut usize,
 ) -> bool {
-    if value == old {
-        return true;
+    if !take(steps, 1) {
+        return false;
     }
     match (value, old) {
-        (Value::Object(members), Value::Object(olds)) if members.len() == olds.len() => {
-            members.iter().all(|(name, value)| {
-                let member = structural.member(name);
-                olds.get(name)
-                    .zip(member)
-                    .is_some_and(|(old, member)| is_unchanged(value, old, member, steps))
-                    || olds.get(name) == Some(value)
-            })
+        (Value::Object(members), Value::Object(olds)) => {
+            members.len() == olds.len()
+                && members.iter().all(|(name, value)| {
+                    let member = structural.specified_member(name);
+                    let correlated = olds.get(name).zip(member);
+                    correlated.is_some_and(|(old, member)| is_unchanged(value, old, member, steps))
+                })
         }
         (Value::Array(items), Value::Array(olds)) if items.len() == olds.len() => {
-            let (List::Map(_), Some(item_type)) = (&structural.list, &structural.items) else { return false };
-            if *steps < items.len() {
-                return false;
+            let (List::Map(_), Some(item_type)) = (&structural.list, &structural.items) else {
+                return is_same(value, old, steps);
+            };
+            take(steps, items.len()) && {
+                let known = OldItems::of(Some(old), structural);
+                items.iter().all(|item| {
+                    known.of_same_key(item).is_some_and(|old| is_unchanged(item, old, item_type, steps))
+                })
             }
-            *steps -= items.len();
-            let known = OldItems::of(Some(old), structural);
-            items.iter().all(|item| {
-                known.of_same_key(item).is_some_and(|old| is_unchanged(item, old, item_type, steps))
-            })
         }
-        _ => false,
+        _ => value == old,
     }
+}
+
+/// Returns `true` if two values are equal, and the steps suffice to find that out.
+fn is_same(value: &Value, old: &Value, steps: &mut usize) -> bool {
+    if !take(steps, 1) {
+        return false;
+    }
+    match (value, old) {
+        (Value::Object(members), Value::Object(olds)) => {
+            members.len() == olds.len()
+                && members
+                    .iter()
+                    .all(|(name, value)| olds.get(name).is_some_and(|old| is_same(value, old, steps)))
+        }
+        (Value::Array(items), Value::Array(olds)) => {
+            items.len() == olds.len() && items.iter().zip(olds).all(|(item, old)| is_same(item, old, steps))
+        }
+        _ => value == old,
+    }
+}
+
+/// Takes steps; returns `false` if there are not so many.
+fn take(steps: &mut usize, count: usize) -> bool {
+    let left = steps.checked_sub(count);
+    *steps = left.unwrap_or(0);
+    left.is_some()
 }
 
 /// Returns the JSON number of a float. A whole number has no fraction.
