@@ -54,6 +54,7 @@ type Lazy<'a, T> = LazyCell<BTreeSet<T>, Box<dyn FnOnce() -> BTreeSet<T> + 'a>>;
 
 /// The IP allocator and the node port allocator.
 pub struct Allocators<'a> {
+    /// The range of cluster IPs that is tried before the others are read.
     first: Range,
     /// Further ranges of cluster IPs; dynamic addresses are of the first one that has any left.
     others: LazyCell<Vec<Cidr>, Box<dyn FnOnce() -> Vec<Cidr> + 'a>>,

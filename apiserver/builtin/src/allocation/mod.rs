@@ -199,8 +199,8 @@ impl Reservation for ServiceReservation {
     }
 }
 
-/// Returns the ranges of the ServiceCIDRs. One that is terminating or not
-/// ready has no more addresses to give; one without a condition is ready, as no controller may run.
+/// Returns the ranges of the ServiceCIDRs. One that is terminating or not ready has no more
+/// addresses to give; one without a condition is ready, as no controller may run.
 fn other_ranges(registry: &Registry, snapshot: &Snapshot<ObjectIndex>) -> Vec<Cidr> {
     let info = registry.by_resource(&GroupResource::new("networking.k8s.io", "servicecidrs"));
     let Some(info) = info else { return Vec::new() };
