@@ -5,6 +5,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use coracle_e2e::cluster;
 use coracle_e2e::http::Connection;
+use coracle_e2e::wait::until;
 use serde_json::{Value, json};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -30,6 +31,12 @@ impl Client {
         let (code, body, _) = self.call("POST", path, object).await?;
         anyhow::ensure!(code == 201, "{path}: {body}");
         Ok(body)
+    }
+
+    /// Waits until the things are served.
+    async fn until_served(&mut self) -> Result<()> {
+        let code = async || Ok(self.call("GET", THINGS, Value::Null).await?.0);
+        until("the definition is served", code, |code| *code == 200).await.map(drop)
     }
 
     /// Returns the code and the message of a request that is refused.
@@ -157,7 +164,7 @@ async fn unchanged_values_that_violate_new_rules_are_warned_of() -> Result<()> {
     let open = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     let scale = json!({"specReplicasPath": ".spec.missing", "statusReplicasPath": ".status.missing"});
     client.create(CRDS, definition(&open, scale)).await?;
-    while client.call("GET", THINGS, Value::Null).await?.0 != 200 {}
+    client.until_served().await?;
     client.create(THINGS, thing(json!({"a": "bad"}))).await?;
     // A field that the schema does not have cannot be scaled, but does not show either.
     let scale = json!({
@@ -179,13 +186,12 @@ async fn unchanged_values_that_violate_new_rules_are_warned_of() -> Result<()> {
     let want = r#"299 - "spec.a: Invalid value: \"bad\": failed rule: self != 'bad'""#;
     let labels = json!({"metadata": {"labels": {"x": "y"}}});
     // The new schema is served a moment after it is stored.
-    let warnings = loop {
+    let warnings = async || {
         let (code, body, warnings) = client.call("PATCH", &format!("{THINGS}/t"), labels.clone()).await?;
-        assert_eq!(code, 200, "{body}");
-        if !warnings.is_empty() {
-            break warnings;
-        }
+        anyhow::ensure!(code == 200, "{body}");
+        Ok(warnings)
     };
+    let warnings = until("the rule is evaluated", warnings, |warnings| !warnings.is_empty()).await?;
     assert_eq!(warnings, [want]);
     let accepted = client.refusal("PATCH", &format!("{THINGS}/t"), json!({"spec": {"a": "good"}})).await?;
     assert_eq!(accepted, "200 ");
@@ -198,7 +204,7 @@ async fn a_policy_writes_no_null_where_none_is_permitted() -> Result<()> {
     let mut client = Client(cluster.endpoint().await?.connect().await?);
     let scale = json!({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"});
     client.create(CRDS, definition(&json!({"type": "object"}), scale)).await?;
-    while client.call("GET", THINGS, Value::Null).await?.0 != 200 {}
+    client.until_served().await?;
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
         "metadata": {"name": "null"},
