@@ -1,5 +1,8 @@
-//! Events as client-go's recorder makes them: repeated ones are counted, similar ones combined, and
-//! floods dropped.
+//! Events as client-go's recorders make them.
+//!
+//! Events of kube-controller-manager and kubelet are of the core group: repeated ones are counted,
+//! similar ones combined, and floods dropped. Events of kube-scheduler are of `events.k8s.io`: they
+//! have an [`Action`], and equal ones are a series, whatever their message is.
 //!
 //! A [`Recorder`] never waits: events go through a channel to one task, where a [`Correlator`]
 //! decides what to write. Events that do not fit into the channel are lost, as in client-go.
@@ -12,8 +15,8 @@ use std::time::Duration;
 use super::timers::EVENT_RETRY;
 use coracle_clock::{Clock, Work};
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
@@ -43,6 +46,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// each simulated kubelet is a component.
 const MAX_QUEUED: usize = 1 << 15;
 
+/// client-go's `finishTime` and `refreshTime` of a series.
+const SERIES_END: SignedDuration = SignedDuration::from_mins(6);
+const SERIES_REFRESH: SignedDuration = SignedDuration::from_mins(30);
+
+/// The host that instances of components are named after.
+const HOST: &str = "coracle";
+
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
@@ -50,6 +60,21 @@ pub enum EventType {
     Normal,
     /// Something needs attention.
     Warning,
+}
+
+/// The member of an event of `events.k8s.io` that those of the core group do not have.
+#[derive(Clone, Debug)]
+pub struct Action {
+    /// The action that was taken, or failed, such as `Binding`.
+    pub name: &'static str,
+    /// Another object that the action is about.
+    pub related: Option<ObjectReference>,
+}
+
+impl From<&'static str> for Action {
+    fn from(name: &'static str) -> Action {
+        Action { name, related: None }
+    }
 }
 
 /// Records events in the name of one component.
@@ -69,6 +94,8 @@ struct Recorded {
     r#type: EventType,
     reason: Box<str>,
     message: Box<str>,
+    /// None for an event of the core group.
+    action: Option<Action>,
     at: Timestamp,
     /// Ends once the event is written.
     work: Work,
@@ -92,13 +119,38 @@ impl Recorder {
 
     /// Records an event about an object that is known by its reference.
     pub fn event(&self, about: ObjectReference, r#type: EventType, reason: &str, message: impl Into<String>) {
+        self.record(about, r#type, reason, message.into(), None);
+    }
+
+    /// Records an event of `events.k8s.io`.
+    pub fn action(
+        &self,
+        about: &impl Resource<DynamicType = ()>,
+        r#type: EventType,
+        reason: &str,
+        action: impl Into<Action>,
+        message: impl Into<String>,
+    ) {
+        let note = shortened(message.into());
+        self.record(reference(about), r#type, reason, note, Some(action.into()));
+    }
+
+    fn record(
+        &self,
+        about: ObjectReference,
+        r#type: EventType,
+        reason: &str,
+        message: String,
+        action: Option<Action>,
+    ) {
         let recorded = Recorded {
             component: self.component.clone(),
             host: self.host.clone(),
             about,
             r#type,
             reason: reason.into(),
-            message: message.into().into_boxed_str(),
+            message: message.into_boxed_str(),
+            action,
             at: self.clock.now(),
             work: self.clock.activity().begin(),
         };
@@ -121,6 +173,14 @@ impl Recorded {
         event.message = Some(self.message.into());
         let host = self.host.as_deref().map(str::to_owned);
         let component = Some(self.component.as_ref().to_owned());
+        if let Some(action) = self.action {
+            event.action = Some(action.name.to_owned());
+            event.related = action.related;
+            event.event_time = Some(MicroTime(self.at));
+            event.reporting_instance = Some(format!("{}-{HOST}", self.component));
+            event.reporting_component = component;
+            return (event, self.work);
+        }
         event.source = Some(EventSource { component: component.clone(), host: host.clone() });
         event.reporting_instance = host;
         event.reporting_component = component;
@@ -129,6 +189,18 @@ impl Recorded {
         event.last_timestamp = Some(Time(self.at));
         (event, self.work)
     }
+}
+
+/// Shortens the note of an event of `events.k8s.io` to its limit.
+fn shortened(mut note: String) -> String {
+    const LIMIT: usize = 1024;
+    const END: &str = " ...";
+    if note.len() > LIMIT {
+        let end = (0..=LIMIT - END.len()).rev().find(|end| note.is_char_boundary(*end));
+        note.truncate(end.unwrap_or_default());
+        note.push_str(END);
+    }
+    note
 }
 
 /// Returns a reference to an object, with the resource version that the event is about.
@@ -241,11 +313,14 @@ async fn deliver(client: Client, clock: Clock, event: Option<Event>) {
 async fn write(client: &Client, event: &Event) -> kube::Result<()> {
     let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
     let events = Api::<Event>::namespaced(client.clone(), namespace);
-    if event.count > Some(1) {
+    if event.count > Some(1) || event.series.is_some() {
         let name = event.metadata.name.as_deref().unwrap_or_default();
-        let patch = json!({
-            "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
-        });
+        let patch = match &event.series {
+            Some(series) => json!({"series": series}),
+            None => json!({
+                "count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message,
+            }),
+        };
         let patched = events.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         if ignore_not_found(patched)?.is_some() {
             return Ok(());
@@ -261,6 +336,8 @@ struct Correlator {
     written: Remembered<Written>,
     similar: Remembered<Similar>,
     budgets: Remembered<Budget>,
+    /// The events with an action, by the key of their series.
+    series: Remembered<Series>,
 }
 
 /// The last [`REMEMBERED`] entries. An empty one allocates no memory.
@@ -300,6 +377,15 @@ struct Written {
     first: Option<Time>,
 }
 
+struct Series {
+    name: String,
+    count: i32,
+    /// The time of the last event.
+    last: Timestamp,
+    /// The time at which the number was written.
+    written: Timestamp,
+}
+
 struct Similar {
     messages: HashSet<String>,
     last: Timestamp,
@@ -316,12 +402,16 @@ impl Correlator {
             written: Remembered::default(),
             similar: Remembered::default(),
             budgets: Remembered::default(),
+            series: Remembered::default(),
         }
     }
 
     /// Returns the event to write: a new one with a count of 1, or an earlier one with a higher
     /// count. Returns `None` if there are too many events.
     fn correlate(&mut self, event: Event, now: Timestamp) -> Option<Event> {
+        if event.action.is_some() {
+            return self.correlate_action(event, now);
+        }
         let budget = about(&event);
         let (mut event, key) = self.combine(event, now);
         if let Some(written) = self.written.get_mut(&key) {
@@ -334,6 +424,29 @@ impl Correlator {
             self.written.put(key, Written { name, count: 1, first: event.first_timestamp.clone() });
         }
         self.spend(budget, now).then_some(event)
+    }
+
+    /// Returns the first event of a series, and the second one, which makes it a series. Of later
+    /// ones only the number is written, every [`SERIES_REFRESH`]. A series ends after a pause of
+    /// [`SERIES_END`].
+    fn correlate_action(&mut self, mut event: Event, now: Timestamp) -> Option<Event> {
+        let key = series_key(&event);
+        let going_on = self.series.get_mut(&key).filter(|known| now.duration_since(known.last) <= SERIES_END);
+        let Some(series) = going_on else {
+            let name = event.metadata.name.clone().unwrap_or_default();
+            self.series.put(key, Series { name, count: 1, last: now, written: now });
+            return Some(event);
+        };
+        series.count = series.count.saturating_add(1);
+        series.last = now;
+        if series.count > 2 && now.duration_since(series.written) < SERIES_REFRESH {
+            return None;
+        }
+        series.written = now;
+        event.metadata.name = Some(series.name.clone());
+        event.series =
+            Some(EventSeries { count: Some(series.count), last_observed_time: Some(MicroTime(now)) });
+        Some(event)
     }
 
     /// Returns the event, or after many similar ones an event that stands for all of them; and the
@@ -391,6 +504,20 @@ fn about(event: &Event) -> String {
     parts.map(|part| part.map(String::as_str).unwrap_or_default()).join(" ")
 }
 
+/// Returns the key of the events of a series.
+fn series_key(event: &Event) -> String {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let object = |object: &ObjectReference| {
+        [&object.kind, &object.namespace, &object.name, &object.uid, &object.resource_version]
+            .map(part)
+            .join(" ")
+    };
+    let related = event.related.as_ref().map(object).unwrap_or_default();
+    let [instance, class, action, reason] =
+        [&event.reporting_instance, &event.type_, &event.action, &event.reason].map(part);
+    format!("{instance} {class} {action} {reason} {} {related}", object(&event.involved_object))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -422,6 +549,38 @@ mod tests {
         assert_eq!(counts(&mut correlator, "a", 2), Some((2, name.clone())));
         assert_eq!(counts(&mut correlator, "b", 3).map(|e| e.0), Some(1));
         assert_eq!(counts(&mut correlator, "a", 4), Some((3, name)));
+    }
+
+    #[tokio::test]
+    async fn actions_are_a_series_whatever_their_message_is() {
+        let (clock, _mock) = Clock::mock(at(7));
+        let (events, mut queued) = mpsc::channel(9);
+        let recorder = Recorder { component: "default-scheduler".into(), host: None, clock, events };
+        let mut pod = k8s_openapi::api::core::v1::Pod::default();
+        pod.metadata.name = Some("web".to_owned());
+        let long = "é".repeat(600);
+        for message in [&*long, "two", "three", "four"] {
+            recorder.action(&pod, EventType::Warning, "FailedScheduling", "Scheduling", message);
+        }
+        let mut correlator = Correlator::new();
+        let mut next = |second| {
+            let (event, _) = queued.try_recv().unwrap().into_event(at(7));
+            correlator.correlate(event, at(second))
+        };
+        let first = next(8).unwrap();
+        assert_eq!(first.message.as_deref(), Some(&*format!("{} ...", "é".repeat(510))));
+        let got =
+            json!([first.action, first.event_time, first.count, first.source, first.reporting_instance]);
+        assert_eq!(
+            got,
+            json!(["Scheduling", "1970-01-01T00:00:07.000000Z", null, null, "default-scheduler-coracle"])
+        );
+        let second = next(8).unwrap();
+        assert_eq!(second.metadata.name, first.metadata.name);
+        assert_eq!(second.series.and_then(|series| series.count), Some(2));
+        assert!(next(9).is_none());
+        let after_a_pause = next(9 + 361).unwrap();
+        assert_eq!(after_a_pause.series, None);
     }
 
     #[test]

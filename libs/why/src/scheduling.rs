@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::text::{enumerate, items, plural, quoted, text, text_or_empty, with_stop};
 
 /// Texts in the message of the scheduler, and what can be done.
-const REMEDIES: [(&str, &str); 14] = [
+const REMEDIES: [(&str, &str); 18] = [
     ("Insufficient", "ask for less in spec.containers[].resources.requests, or add a node"),
     ("Too many pods", "delete pods, or add a node"),
     (
@@ -20,6 +20,10 @@ const REMEDIES: [(&str, &str); 14] = [
     ("node affinity/selector", "change spec.nodeSelector or spec.affinity.nodeAffinity, or label a node"),
     ("free ports", "a pod on each node uses its host port already: use another"),
     ("anti-affinity", "change spec.affinity.podAntiAffinity, or add a node"),
+    ("pod affinity terms conflict", "spec.affinity.nodeAffinity names no node: change its terms"),
+    ("plugin(s) [NodeAffinity]", "spec.affinity.nodeAffinity names the only nodes that it may run on"),
+    ("available volume zone", "its volume is in another zone: make room there"),
+    ("available disk", "another pod of the node uses the disk, and only one may"),
     ("pod affinity", "no node has a pod that spec.affinity.podAffinity asks for"),
     ("topology spread", "change spec.topologySpreadConstraints, or add a node"),
     ("ReadWriteOncePod", "another pod uses the claim, and only one may at a time"),

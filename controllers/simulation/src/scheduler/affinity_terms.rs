@@ -59,7 +59,7 @@ pub fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &Na
 }
 
 /// Returns `true` if a selector selects a pod.
-pub fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
+fn is_selected_pod(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     is_selected(selector, pod.metadata.labels.as_ref().unwrap_or(&NONE))
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::NamespacedName;
+use coracle_controller_runtime::events::{Action, EventType};
 use coracle_controller_runtime::{
     Error, ReconcileContext, ignore_conflict, ignore_not_found, uid_precondition,
 };
@@ -13,16 +14,28 @@ use coracle_kinds::storage::SELECTED_NODE;
 use coracle_volumes::bind;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::{Patch, PostParams};
+use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::Scheduler;
+use super::cluster_events::Effect;
 use super::pod_info::{NAME, is_waiting, nominated_node, priority, uid};
 use super::preemption;
 use super::volume_binding::{VolumeBinding, selected_node};
 
 const MANAGER: &str = "kube-scheduler";
+
+/// The effect of a rejection on the node that the pod is nominated for.
+#[derive(Clone, Copy)]
+pub enum Nomination<'a> {
+    /// The pod stays nominated, if it is.
+    Unchanged,
+    /// The pod is nominated for this node.
+    For(&'a str),
+    /// The pod is not nominated any more.
+    Ends,
+}
 
 fn condition_types(pod: &Pod) -> impl Iterator<Item = &str> {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -44,11 +57,13 @@ impl Scheduler {
         match bound {
             Ok(_) => {
                 let message = format!("Successfully assigned {name} to {node}");
-                self.recorder.normal(pod.as_ref(), "Scheduled", message);
+                self.recorder.action(pod.as_ref(), EventType::Normal, "Scheduled", "Binding", message);
                 Ok(())
             }
             Err(error) => {
                 self.known().remove(uid(&pod));
+                // The node is free again for others.
+                self.events.count(Effect::OnAll);
                 match error {
                     // Deleted, terminating, or bound by another scheduler: the watch will report
                     // it.
@@ -100,7 +115,7 @@ impl Scheduler {
                 self.evict(pod, node, victim, ctx).await?;
             }
         }
-        self.report_unschedulable(pod, message, Some(node), ctx).await?;
+        self.report_unschedulable(pod, message, Nomination::For(node), ctx).await?;
         // Pods of lower priority that were nominated for the node lose the nomination.
         for other in self.pods.all() {
             if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
@@ -138,28 +153,36 @@ impl Scheduler {
         let deleted = ctx.api(&self.pods).delete(victim, &uid_precondition(victim)).await;
         if ignore_not_found(ignore_conflict(deleted))?.flatten().is_some() {
             let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
-            self.recorder.normal(victim, "Preempted", format!("Preempted by pod {uid} on node {node}"));
+            let related = Some(preemptor.object_ref(&()));
+            let action = Action { name: "Preempting", related };
+            let message = format!("Preempted by pod {uid} on node {node}");
+            self.recorder.action(victim, EventType::Normal, "Preempted", action, message);
         }
         Ok(())
     }
 
-    /// Writes the condition and the event of a pod that no node fits, unless it has them; and the
-    /// node that it is nominated for.
+    /// Writes the condition and the event of a pod that no node fits, unless it has them; and its
+    /// nomination.
     pub(super) async fn report_unschedulable(
         &self,
         pod: &Pod,
         message: &str,
-        nominated: Option<&str>,
+        nomination: Nomination<'_>,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let known = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled");
         let is_written = |c: &PodCondition| c.status == "False" && c.message.as_deref() == Some(message);
-        let is_nominated = nominated.is_none_or(|node| nominated_node(pod) == Some(node));
+        let nominated = match nomination {
+            Nomination::Unchanged => nominated_node(pod),
+            Nomination::For(node) => Some(node),
+            Nomination::Ends => None,
+        };
+        let is_nominated = nominated_node(pod) == nominated;
         if known.is_some_and(is_written) && is_nominated {
             return Ok(());
         }
-        self.recorder.warning(pod, "FailedScheduling", message);
+        self.recorder.action(pod, EventType::Warning, "FailedScheduling", "Scheduling", message);
         let since = known.filter(|condition| condition.status == "False");
         let since = since.and_then(|condition| condition.last_transition_time.clone());
         let condition = PodCondition {
@@ -172,8 +195,8 @@ impl Scheduler {
             ..PodCondition::default()
         };
         let mut status = status_patch(condition_types(pod), &[condition]);
-        if let Some(node) = nominated {
-            status["nominatedNodeName"] = json!(node);
+        if !is_nominated {
+            status["nominatedNodeName"] = json!(nominated);
         }
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
         self.patch_status(pod, patch, ctx).await.map(drop)

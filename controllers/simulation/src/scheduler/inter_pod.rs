@@ -3,25 +3,27 @@
 //! All three use domains: the nodes with the same value of a label. The counts are gathered once
 //! for a pod ([`InterPodConstraints::of`]) and then checked for each node.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use coracle_kinds::node_affinity::{label, matches_node_affinity};
+use coracle_kinds::node_affinity::label;
 use coracle_kinds::pods::pod_claims;
-use coracle_kinds::taints::{is_tolerated, taints};
-use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Taint};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm};
 
-use super::affinity_terms::{Namespaces, is_selected_pod, required_anti_affinity_terms, selects};
+use super::affinity_terms::{Namespaces, required_affinity_terms, required_anti_affinity_terms, selects};
 use super::candidate::{Candidate, Rejection};
-use super::node_info::NodeInfo;
+use super::node_info::{NodeInfo, View};
+use super::topology_spread::Spread;
 
 /// A label of nodes and one of its values.
 type Domain = (String, String);
 
 pub struct InterPodConstraints {
     /// For each required affinity term its topology key and the values of domains with matching
-    /// pods. A node must be in one of them for each term. Empty if the pod may be the first of its
-    /// group.
+    /// pods. A node must be in one of them for each term.
     together: Vec<(String, HashSet<String>)>,
+    /// Whether the pod may be the first of its group: it matches its own affinity, and no other pod
+    /// does. Any node with the labels will do.
+    is_first: bool,
     /// The domains of pods that match the pod's anti-affinity.
     apart: HashSet<Domain>,
     /// The domains of existing pods whose anti-affinity matches the pod.
@@ -29,50 +31,53 @@ pub struct InterPodConstraints {
     spread: Vec<Spread>,
     /// Whether another pod already uses a claim that only one pod may use at a time.
     is_claim_in_use: bool,
-}
-
-struct Spread {
-    key: String,
-    most: i64,
-    /// The number of matching pods by domain.
-    counts: HashMap<String, i64>,
-    least: i64,
-    /// Whether the pod itself counts once it is on a node.
-    is_counted: bool,
+    /// The same without the nominated pods, which may never arrive, if these could help the pod.
+    without_nominated: Option<Box<InterPodConstraints>>,
 }
 
 impl InterPodConstraints {
+    /// Returns the constraints of a pod. They have to be met both with the nominated pods and
+    /// without them (upstream `RunFilterPluginsWithNominatedPods`).
     pub fn of(candidate: &Candidate, nodes: &[NodeInfo], namespaces: &Namespaces) -> InterPodConstraints {
-        let affinity = candidate.spec.affinity.as_ref();
-        let wanted = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-        let wanted = wanted.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+        let mut constraints = InterPodConstraints::seen(candidate, nodes, namespaces, View::WithNominated);
+        let may_be_helped = !constraints.together.is_empty() || !constraints.spread.is_empty();
+        if may_be_helped && nodes.iter().any(|node| !node.nominated.is_empty()) {
+            let without = InterPodConstraints::seen(candidate, nodes, namespaces, View::Present);
+            constraints.without_nominated = Some(Box::new(without));
+        }
+        constraints
+    }
+
+    fn seen(
+        candidate: &Candidate,
+        nodes: &[NodeInfo],
+        namespaces: &Namespaces,
+        view: View,
+    ) -> InterPodConstraints {
         let matches = |term: &PodAffinityTerm, pod: &Pod| selects(term, candidate.pod, pod, namespaces);
         let domains = |term: &PodAffinityTerm| -> HashSet<String> {
-            let with = nodes.iter().filter(|node| node.pods.iter().any(|pod| matches(term, pod)));
+            let with = nodes.iter().filter(|node| node.pods_in(view).any(|pod| matches(term, pod)));
             with.filter_map(|node| label(&node.node, &term.topology_key)).map(str::to_owned).collect()
         };
-        let wanted: Vec<_> = wanted.into_iter().flatten().map(|term| (term, domains(term))).collect();
-        // The first pod of a group with affinity to itself matches no other pod.
-        let is_first = wanted.iter().all(|(_, domains)| domains.is_empty())
-            && wanted.iter().all(|(term, _)| matches(term, candidate.pod));
-        let together =
-            wanted.into_iter().filter(|_| !is_first).map(|(term, d)| (term.topology_key.clone(), d));
+        let together = together(candidate, nodes, namespaces, view);
+        let is_first = together.iter().all(|(_, domains)| domains.is_empty())
+            && required_affinity_terms(candidate.pod).all(|term| matches(term, candidate.pod));
         let apart = required_anti_affinity_terms(candidate.pod)
             .flat_map(|term| domains(term).into_iter().map(|domain| (term.topology_key.clone(), domain)));
         let existing_anti_affinity = nodes.iter().flat_map(|node| {
-            let terms = node
-                .pods_with_anti_affinity
-                .iter()
-                .flat_map(|pod| required_anti_affinity_terms(pod).map(move |term| (pod, term)));
+            let pods = node.pods_with_anti_affinity.iter().filter(move |pod| node.counts(pod, view));
+            let terms = pods.flat_map(|pod| required_anti_affinity_terms(pod).map(move |term| (pod, term)));
             let against = terms.filter(|(pod, term)| selects(term, pod, candidate.pod, namespaces));
             against.filter_map(|(_, term)| domain(&node.node, &term.topology_key))
         });
         InterPodConstraints {
-            together: together.collect(),
+            together,
+            is_first,
             apart: apart.collect(),
             existing_anti_affinity: existing_anti_affinity.collect(),
-            spread: spread(candidate, nodes),
+            spread: Spread::all(candidate, nodes, view),
             is_claim_in_use: is_claim_in_use(candidate, nodes),
+            without_nominated: None,
         }
     }
 
@@ -87,28 +92,23 @@ impl InterPodConstraints {
 
     /// Returns the rejection from all nodes, if a claim of the pod is in use.
     pub fn claim_rejection(&self) -> Option<Rejection> {
-        const IN_USE: &str =
-            "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+        const IN_USE: &str = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod";
         if self.is_claim_in_use { Rejection::resolvable(IN_USE) } else { None }
     }
 
     /// Returns the rejection from this node, if other pods exclude the pod from it.
     pub fn rejection(&self, node: &Node) -> Option<Rejection> {
-        const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
-        for spread in &self.spread {
-            let Some(value) = label(node, &spread.key) else {
-                return Rejection::unresolvable(&format!("{SPREAD} (missing required label)"));
-            };
-            let here = spread.counts.get(value).copied().unwrap_or(0) + i64::from(spread.is_counted);
-            if here - spread.least > spread.most {
-                return Rejection::resolvable(SPREAD);
-            }
-        }
+        let spread = self.spread.iter().find_map(|spread| spread.rejection(node));
+        let without_nominated = || self.without_nominated.as_ref().and_then(|other| other.rejection(node));
+        spread.or_else(|| self.affinity_rejection(node)).or_else(without_nominated)
+    }
+
+    fn affinity_rejection(&self, node: &Node) -> Option<Rejection> {
         let is_in = |domains: &HashSet<Domain>| {
             domains.iter().any(|(key, value)| label(node, key) == Some(value.as_str()))
         };
         let is_together = |(key, domains): &(String, HashSet<String>)| {
-            label(node, key).is_some_and(|value| domains.contains(value))
+            label(node, key).is_some_and(|value| self.is_first || domains.contains(value))
         };
         if !self.together.iter().all(is_together) {
             return Rejection::unresolvable("node(s) didn't match pod affinity rules");
@@ -123,6 +123,28 @@ impl InterPodConstraints {
     }
 }
 
+/// Returns the domains to be in for each required affinity term. Only pods that match all terms
+/// count.
+fn together(
+    candidate: &Candidate,
+    nodes: &[NodeInfo],
+    namespaces: &Namespaces,
+    view: View,
+) -> Vec<(String, HashSet<String>)> {
+    let terms: Vec<_> = required_affinity_terms(candidate.pod).collect();
+    let mut together: Vec<_> = terms.iter().map(|term| (term.topology_key.clone(), HashSet::new())).collect();
+    if terms.is_empty() {
+        return together;
+    }
+    let matches = |pod: &Pod| terms.iter().all(|term| selects(term, candidate.pod, pod, namespaces));
+    for node in nodes.iter().filter(|node| node.pods_in(view).any(|pod| matches(pod))) {
+        for (key, domains) in &mut together {
+            domains.extend(label(&node.node, key).map(str::to_owned));
+        }
+    }
+    together
+}
+
 /// Returns `true` if another pod uses a ReadWriteOncePod claim of the pod.
 fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
     let exclusive = &candidate.claims.exclusive;
@@ -135,50 +157,4 @@ fn is_claim_in_use(candidate: &Candidate, nodes: &[NodeInfo]) -> bool {
 
 fn domain(node: &Node, key: &str) -> Option<Domain> {
     label(node, key).map(|value| (key.to_owned(), value.to_owned()))
-}
-
-fn spread(candidate: &Candidate, nodes: &[NodeInfo]) -> Vec<Spread> {
-    let all = candidate.spec.topology_spread_constraints.iter().flatten();
-    let strict: Vec<_> = all.filter(|rule| rule.when_unsatisfiable == "DoNotSchedule").collect();
-    if strict.is_empty() {
-        return Vec::new();
-    }
-    let has_all =
-        |node: &&NodeInfo| strict.iter().all(|rule| label(&node.node, &rule.topology_key).is_some());
-    let spread = strict.iter().map(|rule| {
-        let is_admitted = |node: &&NodeInfo| {
-            let honors =
-                |policy: &Option<String>, default: &str| policy.as_deref().unwrap_or(default) == "Honor";
-            let tolerations = candidate.spec.tolerations.as_deref();
-            let keeps_out =
-                |taint: &Taint| taint.effect != "PreferNoSchedule" && !is_tolerated(taint, tolerations);
-            (!honors(&rule.node_affinity_policy, "Honor")
-                || matches_node_affinity(candidate.spec, &node.node))
-                && (!honors(&rule.node_taints_policy, "Ignore") || !taints(&node.node).iter().any(keeps_out))
-        };
-        let counted: Vec<&NodeInfo> = nodes.iter().filter(has_all).filter(is_admitted).collect();
-        let selector = rule.label_selector.as_ref();
-        let is_counted = |pod: &Pod| {
-            pod.metadata.namespace == candidate.pod.metadata.namespace
-                && pod.metadata.deletion_timestamp.is_none()
-                && is_selected_pod(selector, pod)
-        };
-        let mut counts = HashMap::new();
-        for node in &counted {
-            let value = label(&node.node, &rule.topology_key).unwrap_or_default();
-            let here = node.pods.iter().filter(|pod| is_counted(pod)).count();
-            *counts.entry(value.to_owned()).or_insert(0) += i64::try_from(here).unwrap_or(i64::MAX);
-        }
-        // Domains that are still missing count as empty ones.
-        let has_enough = counts.len() >= usize::try_from(rule.min_domains.unwrap_or(1)).unwrap_or(0);
-        let least = counts.values().copied().min().filter(|_| has_enough).unwrap_or(0);
-        Spread {
-            key: rule.topology_key.clone(),
-            most: rule.max_skew.into(),
-            counts,
-            least,
-            is_counted: is_selected_pod(selector, candidate.pod),
-        }
-    });
-    spread.collect()
 }

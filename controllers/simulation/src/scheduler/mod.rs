@@ -9,11 +9,13 @@
 //! 4. pods are bound, claims are annotated with the node, and pods that cannot be placed get a
 //!    condition and an event.
 //!
-//! A pod that could not be placed is retried after a cluster event that could help it. Until then
-//! its nominated node is kept free from pods of lower priority.
+//! A pod that could not be placed is retried after a cluster event that could help it
+//! ([`cluster_events`]). Until then its nominated node is kept free from pods of no higher
+//! priority.
 
 mod affinity_terms;
 mod candidate;
+mod cluster_events;
 mod executor;
 mod filter;
 mod inter_pod;
@@ -21,13 +23,16 @@ mod node_info;
 mod plan;
 mod pod_info;
 mod preemption;
+mod requests;
 mod score;
+mod topology_spread;
 mod volume_binding;
+mod volume_filters;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_clock::Clock;
 use coracle_controller_runtime::batch::execute_all;
@@ -41,9 +46,11 @@ use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
+use cluster_events::{Effect, EventCounter, MoveRequestCycle, effect_of_node, effect_of_pod};
+use executor::Nomination;
 use node_info::NodeInfo;
-use plan::{Decision, Snapshot};
-use pod_info::{NAME, asks_for, is_waiting, nominated_node, occupies_node, uid};
+use plan::{Decision, Snapshot, nominees};
+use pod_info::{NAME, is_waiting, may_be_nominated, occupies_node, uid, wants_neighbors};
 use volume_binding::Storage;
 
 /// The largest number of concurrent bindings.
@@ -60,8 +67,8 @@ pub struct Scheduler {
     namespaces: Arc<Cache<Namespace>>,
     budgets: Arc<Cache<PodDisruptionBudget>>,
     storage: Storage,
-    /// Counts the cluster events that may help a pod that was rejected.
-    move_request_cycle: Arc<AtomicU64>,
+    /// Counts the cluster events that may help pods that were rejected.
+    events: Arc<EventCounter>,
     /// The node that the next cycle begins with.
     next_start: AtomicUsize,
     /// The decisions about pods that have no node yet, by their uids.
@@ -73,7 +80,13 @@ enum PodSchedulingState {
     /// Bound, and the watch has not reported it yet; or to be bound when its claims are.
     Assumed { node: String, waits_for_claims: bool },
     /// Rejected in this move request cycle.
-    Unschedulable(u64),
+    Unschedulable(MoveRequestCycle),
+}
+
+impl PodSchedulingState {
+    fn waits_for_claims(&self) -> bool {
+        matches!(self, PodSchedulingState::Assumed { waits_for_claims: true, .. })
+    }
 }
 
 /// Finds the pods that are not bound to a node.
@@ -116,7 +129,7 @@ impl Initialize<Settings> for Scheduler {
             namespaces: context.cache(),
             budgets: context.cache(),
             storage: Storage::new(context),
-            move_request_cycle: Arc::default(),
+            events: Arc::default(),
             next_start: AtomicUsize::new(0),
             known: Mutex::default(),
         }
@@ -131,32 +144,42 @@ impl Controller for Scheduler {
     type Key = SchedulingCycle;
 
     fn sources(&self, sources: &mut Sources<SchedulingCycle>) {
-        let move_request_cycle = self.move_request_cycle.clone();
+        let events = self.events.clone();
         sources.on(&self.pods, move |change, queue| {
-            let waits = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pods::node(pod).is_none());
-            let wait = waits(&change.new);
-            let states = change.old.as_ref().zip(change.new.as_ref());
-            let holds = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| occupies_node(pod));
-            // A waiting pod may have got tolerations or lost a gate; one with a node may be added
-            // or deleted.
-            let is_other = wait && states.is_some_and(|(old, new)| asks_for(old) != asks_for(new));
-            if is_other || holds(&change.old) != holds(&change.new) {
-                move_request_cycle.fetch_add(1, Ordering::Relaxed);
-                queue.add(SchedulingCycle);
-            } else if wait {
+            let effect = effect_of_pod(change.old.as_deref(), change.new.as_deref());
+            events.count(effect);
+            if effect != Effect::None {
                 queue.add(SchedulingCycle);
             }
         });
-        self.on_cluster_event(sources, &self.nodes);
+        let events = self.events.clone();
+        sources.on(&self.nodes, move |change, queue| {
+            let effect = effect_of_node(change.old.as_deref(), change.new.as_deref());
+            events.count(effect);
+            if effect != Effect::None {
+                queue.add(SchedulingCycle);
+            }
+        });
         self.on_cluster_event(sources, &self.storage.claims);
         self.on_cluster_event(sources, &self.storage.volumes);
         self.on_cluster_event(sources, &self.storage.classes);
     }
 
     async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
-        let move_request_cycle = self.move_request_cycle.load(Ordering::Relaxed);
-        let waiting = self.waiting();
-        if !waiting.iter().any(|pod| self.is_undecided(pod, move_request_cycle)) {
+        // Before the pods are read: an event in between counts for the next cycle.
+        let cycle = self.events.now();
+        let mut unassigned = self.pods.by::<Unassigned>(&Unassigned::key());
+        unassigned.retain(|pod| may_be_nominated(pod));
+        let mut waiting = unassigned.clone();
+        waiting.retain(|pod| is_waiting(pod));
+        let cycle = match self.forget_all_but(&waiting) {
+            true => {
+                self.events.count(Effect::OnAll);
+                cycle.next()
+            }
+            false => cycle,
+        };
+        if !waiting.iter().any(|pod| self.is_undecided(pod, cycle)) {
             return Ok(Action::AwaitChange);
         }
         let namespaces = self.namespaces.all().into_iter().map(|namespace| {
@@ -168,31 +191,23 @@ impl Controller for Scheduler {
             namespaces: namespaces.collect(),
             budgets: self.budgets.all(),
             next_start: self.next_start.load(Ordering::Relaxed),
+            nominees: self.nominees(&unassigned),
         };
         let mut decisions = Vec::new();
         for pod in pod_info::sort_by_priority(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
             let decision = match known {
-                Some(PodSchedulingState::Unschedulable(then)) if then == move_request_cycle => {
-                    nominated_node(&pod).into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
-                    continue;
-                }
+                Some(PodSchedulingState::Unschedulable(_)) if !self.is_undecided(&pod, cycle) => continue,
                 Some(PodSchedulingState::Assumed { node, waits_for_claims: true }) => {
-                    match self.storage.of(&pod) {
-                        Ok(claims) if claims.waiting.is_empty() => Decision::Bind(node),
-                        _ => continue,
+                    match self.storage.are_claims_bound(&pod) {
+                        true => Decision::Bind(node),
+                        false => continue,
                     }
                 }
                 Some(PodSchedulingState::Assumed { .. }) => continue,
                 _ => snapshot.schedule(&pod, self.storage.of(&pod)),
             };
-            let nominated = match &decision {
-                Decision::Preempt { node, .. } => Some(node.as_str()),
-                Decision::Reject(_) => nominated_node(&pod),
-                _ => None,
-            };
-            nominated.into_iter().for_each(|node| snapshot.reserve(node, pod.clone()));
-            self.remember(&pod, &decision, move_request_cycle);
+            self.remember(&pod, &decision, cycle);
             decisions.push((pod, decision));
         }
         self.next_start.store(snapshot.next_start, Ordering::Relaxed);
@@ -208,8 +223,9 @@ impl Controller for Scheduler {
                 Decision::Preempt { message, node, victims } => {
                     failures.extend(self.preempt(&pod, &message, &node, &victims, ctx).await.err());
                 }
-                Decision::Reject(message) => {
-                    failures.extend(self.report_unschedulable(&pod, &message, None, ctx).await.err());
+                Decision::Reject { message, keeps_nomination } => {
+                    let nomination = if keeps_nomination { Nomination::Unchanged } else { Nomination::Ends };
+                    failures.extend(self.report_unschedulable(&pod, &message, nomination, ctx).await.err());
                 }
             }
         }
@@ -221,35 +237,44 @@ impl Controller for Scheduler {
 
 impl Scheduler {
     fn on_cluster_event<T: Cached>(&self, sources: &mut Sources<SchedulingCycle>, cache: &Arc<Cache<T>>) {
-        let move_request_cycle = self.move_request_cycle.clone();
+        let events = self.events.clone();
         sources.on(cache, move |_, queue| {
-            move_request_cycle.fetch_add(1, Ordering::Relaxed);
+            events.count(Effect::OnAll);
             queue.add(SchedulingCycle);
         });
     }
 
-    /// Returns the pods that wait for a node, and drops the state of all others.
-    fn waiting(&self) -> Vec<Arc<Pod>> {
-        let mut waiting = self.pods.by::<Unassigned>(&Unassigned::key());
-        waiting.retain(|pod| is_waiting(pod));
+    /// Drops the state of all pods but these, and wrong assumptions. Returns `true` if the node of
+    /// an assumed pod is free again: claims cannot be bound there, or the pod is gone.
+    fn forget_all_but(&self, waiting: &[Arc<Pod>]) -> bool {
         let mut known = self.known();
+        let mut is_node_free = false;
         let still_known = waiting.iter().filter_map(|pod| {
-            let entry = known.remove_entry(uid(pod))?;
-            Some(entry).filter(|(_, known)| self.is_still_valid(pod, known))
+            let (uid, state) = known.remove_entry(uid(pod))?;
+            let is_valid = self.is_still_valid(pod, &state);
+            is_node_free |= !is_valid;
+            is_valid.then_some((uid, state))
         });
         let still_known = still_known.collect();
+        is_node_free |= known.values().any(PodSchedulingState::waits_for_claims);
         *known = still_known;
-        waiting
+        is_node_free
     }
 
     /// Returns `true` if a pod needs a decision or a binding. Most changes of pods only reflect an
     /// earlier decision.
-    fn is_undecided(&self, pod: &Pod, move_request_cycle: u64) -> bool {
+    fn is_undecided(&self, pod: &Pod, cycle: MoveRequestCycle) -> bool {
         match self.known().get(uid(pod)) {
-            Some(PodSchedulingState::Unschedulable(then)) => *then != move_request_cycle,
+            Some(PodSchedulingState::Unschedulable(then)) => cycle.may_help(*then, wants_neighbors(pod)),
             Some(PodSchedulingState::Assumed { waits_for_claims, .. }) => *waits_for_claims,
             None => true,
         }
+    }
+
+    /// Returns the nominated ones of these pods.
+    fn nominees(&self, unassigned: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+        let known = self.known();
+        nominees(unassigned, |uid| matches!(known.get(uid), Some(PodSchedulingState::Assumed { .. })))
     }
 
     /// Returns the nodes with their bound and assumed pods.
@@ -278,13 +303,14 @@ impl Scheduler {
     fn is_still_valid(&self, pod: &Pod, known: &PodSchedulingState) -> bool {
         match known {
             PodSchedulingState::Assumed { node, waits_for_claims: true } => {
-                self.storage.of(pod).is_ok_and(|claims| claims.are_assigned_to(node))
+                let info = self.nodes.get(&NamespacedName::new("", node));
+                info.is_some_and(|info| self.storage.may_bind_on(pod, &info))
             }
             _ => true,
         }
     }
 
-    fn remember(&self, pod: &Pod, decision: &Decision, move_request_cycle: u64) {
+    fn remember(&self, pod: &Pod, decision: &Decision, cycle: MoveRequestCycle) {
         let known = match decision {
             Decision::Bind(node) => {
                 PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: false }
@@ -292,9 +318,7 @@ impl Scheduler {
             Decision::BindVolumes(node, _) => {
                 PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: true }
             }
-            Decision::Reject(_) | Decision::Preempt { .. } => {
-                PodSchedulingState::Unschedulable(move_request_cycle)
-            }
+            Decision::Reject { .. } | Decision::Preempt { .. } => PodSchedulingState::Unschedulable(cycle),
         };
         self.known().insert(uid(pod).to_owned(), known);
     }

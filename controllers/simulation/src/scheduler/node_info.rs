@@ -2,51 +2,21 @@
 
 use std::sync::Arc;
 
-use coracle_kinds::resources::{amount, requests, resource_list};
+use coracle_kinds::resources::resource_list;
 use coracle_pod_resources::{ResourceList, add_resource_list};
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::affinity_terms::{has_affinity, required_anti_affinity_terms};
+use super::pod_info::uid;
+use super::requests::{CpuAndMemory, PodRequests};
 
-/// CPU in thousandths and memory in bytes: what the scores compare.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuAndMemory(pub [i64; 2]);
-
-impl CpuAndMemory {
-    /// Returns the amounts in a list of resources.
-    pub fn of(list: &ResourceList) -> CpuAndMemory {
-        CpuAndMemory([amount(list, "cpu").milli_value(), amount(list, "memory").value()])
-    }
-
-    /// Returns the assumed use of a pod with these requests: a container without a request uses
-    /// something too.
-    pub fn with_defaults(self, spec: &PodSpec) -> CpuAndMemory {
-        const DEFAULT: [i64; 2] = [100, 200 << 20];
-        let lacking = |resource: &str| {
-            let lacks = |container: &&Container| {
-                let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-                requests.is_none_or(|requests| !requests.contains_key(resource))
-            };
-            i64::try_from(spec.containers.iter().filter(lacks).count()).unwrap_or(i64::MAX)
-        };
-        let [cpu, memory] = DEFAULT;
-        self.plus(CpuAndMemory([
-            cpu.saturating_mul(lacking("cpu")),
-            memory.saturating_mul(lacking("memory")),
-        ]))
-    }
-
-    /// Returns the sum of two amounts.
-    pub fn plus(self, CpuAndMemory([more_cpu, more_memory]): CpuAndMemory) -> CpuAndMemory {
-        let CpuAndMemory([cpu, memory]) = self;
-        CpuAndMemory([cpu.saturating_add(more_cpu), memory.saturating_add(more_memory)])
-    }
-
-    /// Returns the difference of two amounts.
-    pub fn minus(self, CpuAndMemory([less_cpu, less_memory]): CpuAndMemory) -> CpuAndMemory {
-        let CpuAndMemory([cpu, memory]) = self;
-        CpuAndMemory([cpu.saturating_sub(less_cpu), memory.saturating_sub(less_memory)])
-    }
+/// The pods of a node that count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// All pods, also those that are only nominated for the node.
+    WithNominated,
+    /// The bound and the assumed pods.
+    Present,
 }
 
 /// A node with its pods, its allocatable resources, and the requests of its pods (kube-scheduler's
@@ -54,14 +24,18 @@ impl CpuAndMemory {
 pub struct NodeInfo {
     pub node: Arc<Node>,
     pub allocatable: ResourceList,
+    /// The requests of all its pods, also of the nominated ones.
     pub used: ResourceList,
     /// The allocatable CPU and memory, in the units of the scores.
     pub capacity: CpuAndMemory,
-    /// The requests of its pods.
+    /// The requests of the pods that are present.
     pub requested: CpuAndMemory,
-    /// The assumed use of its pods.
+    /// The assumed use of the pods that are present.
     pub non_zero_requested: CpuAndMemory,
+    /// Its pods, and those that are nominated for it.
     pub pods: Vec<Arc<Pod>>,
+    /// The pods that are only nominated for the node.
+    pub nominated: Vec<Arc<Pod>>,
     /// The pods with required anti-affinity.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
     /// The pods with required affinity, or with preferred affinity or anti-affinity.
@@ -79,6 +53,7 @@ impl NodeInfo {
             requested: CpuAndMemory::default(),
             non_zero_requested: CpuAndMemory::default(),
             pods: Vec::new(),
+            nominated: Vec::new(),
             pods_with_anti_affinity: Vec::new(),
             pods_with_affinity: Vec::new(),
             node,
@@ -89,15 +64,49 @@ impl NodeInfo {
         self.node.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// Returns `true` if a pod counts in this view.
+    pub fn counts(&self, pod: &Arc<Pod>, view: View) -> bool {
+        view == View::WithNominated || !self.nominated.iter().any(|nominated| Arc::ptr_eq(nominated, pod))
+    }
+
+    /// Iterates over the pods that count in a view.
+    pub fn pods_in(&self, view: View) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.iter().filter(move |pod| self.counts(pod, view))
+    }
+
     /// Adds a pod to the node.
     pub fn add_pod(&mut self, pod: Arc<Pod>) {
-        if let Some(spec) = &pod.spec {
-            let requests = requests(spec);
-            add_resource_list(&mut self.used, &requests);
-            let requested = CpuAndMemory::of(&requests);
-            self.requested = self.requested.plus(requested);
-            self.non_zero_requested = self.non_zero_requested.plus(requested.with_defaults(spec));
+        let requests = PodRequests::of(&pod);
+        self.requested = self.requested.plus(requests.cpu_and_memory);
+        self.non_zero_requested = self.non_zero_requested.plus(requests.non_zero);
+        self.hold(pod, &requests);
+    }
+
+    /// Keeps room for a pod that is nominated for the node. It does not count in scores.
+    pub fn nominate(&mut self, pod: Arc<Pod>) {
+        self.nominated.push(pod.clone());
+        let requests = PodRequests::of(&pod);
+        self.hold(pod, &requests);
+    }
+
+    /// Removes a pod from the node.
+    pub fn remove_pod(&mut self, pod: &Arc<Pod>) {
+        if let Some(requests) = self.let_go(pod) {
+            self.requested = self.requested.minus(requests.cpu_and_memory);
+            self.non_zero_requested = self.non_zero_requested.minus(requests.non_zero);
         }
+    }
+
+    /// Gives the room of a nominated pod back.
+    pub fn release(&mut self, pod: &Pod) {
+        let index = self.nominated.iter().position(|nominated| uid(nominated) == uid(pod));
+        if let Some(pod) = index.map(|index| self.nominated.remove(index)) {
+            self.let_go(&pod);
+        }
+    }
+
+    fn hold(&mut self, pod: Arc<Pod>, requests: &PodRequests) {
+        add_resource_list(&mut self.used, &requests.all);
         if required_anti_affinity_terms(&pod).next().is_some() {
             self.pods_with_anti_affinity.push(pod.clone());
         }
@@ -107,22 +116,22 @@ impl NodeInfo {
         self.pods.push(pod);
     }
 
-    /// Removes a pod from the node.
-    pub fn remove_pod(&mut self, pod: &Arc<Pod>) {
+    /// Removes a pod from the lists, and returns its requests if it was in them.
+    fn let_go(&mut self, pod: &Arc<Pod>) -> Option<PodRequests> {
         let is_other = |other: &Arc<Pod>| !Arc::ptr_eq(other, pod);
         let count = self.pods.len();
         self.pods.retain(is_other);
         self.pods_with_anti_affinity.retain(is_other);
         self.pods_with_affinity.retain(is_other);
-        let Some(spec) = pod.spec.as_ref().filter(|_| self.pods.len() < count) else { return };
-        let requests = requests(spec);
-        let requested = CpuAndMemory::of(&requests);
-        self.requested = self.requested.minus(requested);
-        self.non_zero_requested = self.non_zero_requested.minus(requested.with_defaults(spec));
-        for (name, quantity) in requests {
-            if let Some(used) = self.used.get_mut(&name) {
-                *used = used.minus(&quantity);
+        if self.pods.len() == count {
+            return None;
+        }
+        let requests = PodRequests::of(pod);
+        for (name, quantity) in &requests.all {
+            if let Some(used) = self.used.get_mut(name) {
+                *used = used.minus(quantity);
             }
         }
+        Some(requests)
     }
 }

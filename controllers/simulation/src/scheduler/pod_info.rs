@@ -7,6 +7,8 @@ use std::sync::Arc;
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::affinity_terms::required_affinity_terms;
+use super::topology_spread::STRICT;
 use crate::simulated::{is_finished, is_ignored};
 
 /// The scheduler of pods that name none.
@@ -38,6 +40,14 @@ pub fn asks_for(pod: &Pod) -> (Option<i64>, Option<&BTreeMap<String, String>>) {
     (pod.metadata.generation, pod.metadata.labels.as_ref())
 }
 
+/// Returns `true` if a pod may fit because another pod gets a node: it has required affinity to
+/// pods, or a strict topology spread constraint.
+pub fn wants_neighbors(pod: &Pod) -> bool {
+    let constraints = pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
+    let mut constraints = constraints.map(|constraint| constraint.when_unsatisfiable.as_str());
+    required_affinity_terms(pod).next().is_some() || constraints.any(|effect| effect == STRICT)
+}
+
 /// Returns the uid of a pod.
 pub fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
@@ -51,9 +61,58 @@ pub fn occupies_node(pod: &Pod) -> bool {
 /// Returns `true` if a pod without a node is to be scheduled by this scheduler.
 pub fn is_waiting(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
-    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
     let is_gated =
         spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|gates| !gates.is_empty());
-    let is_terminating = pod.metadata.deletion_timestamp.is_some();
-    scheduler == NAME && !is_gated && !is_terminating && !is_finished(pod) && !is_ignored(pod)
+    !is_gated && may_be_nominated(pod)
+}
+
+/// Returns `true` if a pod without a node is one of this scheduler's, though it may still have
+/// gates.
+pub fn may_be_nominated(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
+    scheduler == NAME && !pods::is_terminating(pod) && !is_finished(pod) && !is_ignored(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn gated_pods_do_not_wait_but_may_be_nominated() {
+        let gates = json!([{"name": "example.com/gate"}]);
+        for (case, spec, waits, may_be_nominated_too) in [
+            ("plain", json!({"containers": []}), true, true),
+            ("gated", json!({"containers": [], "schedulingGates": gates}), false, true),
+            ("of another scheduler", json!({"containers": [], "schedulerName": "other"}), false, false),
+        ] {
+            let pod = pod(spec);
+            assert_eq!((is_waiting(&pod), may_be_nominated(&pod)), (waits, may_be_nominated_too), "{case}");
+        }
+    }
+
+    #[test]
+    fn some_pods_want_neighbors() {
+        let spread = |effect: &str| {
+            json!({"containers": [], "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": effect},
+            ]})
+        };
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]});
+        let affinity = |kind: &str| json!({"containers": [], "affinity": {kind: terms}});
+        for (case, spec, want) in [
+            ("plain", json!({"containers": []}), false),
+            ("affinity", affinity("podAffinity"), true),
+            ("anti-affinity", affinity("podAntiAffinity"), false),
+            ("strict spread", spread("DoNotSchedule"), true),
+            ("preferred spread", spread("ScheduleAnyway"), false),
+        ] {
+            assert_eq!(wants_neighbors(&pod(spec)), want, "{case}");
+        }
+    }
 }

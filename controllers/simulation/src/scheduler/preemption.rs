@@ -14,7 +14,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::{Selector, SelectorExt};
 
-use super::node_info::NodeInfo;
+use super::candidate::Rejection;
+use super::node_info::{NodeInfo, View};
 use super::pod_info::priority;
 
 /// The reason of the condition DisruptionTarget of victims.
@@ -44,26 +45,29 @@ pub fn is_under_way(node: &NodeInfo, priority_of_pod: i32) -> bool {
     })
 }
 
-/// Returns the best preemption for a pod.
+/// Returns the best preemption for a pod, or for each node the reasons why there is none.
 ///
 /// - `resolvable`: the indexes of the nodes on which the pod could fit if they had fewer pods
-/// - `fits`: returns `true` if the pod fits the node with this index
+/// - `rejection`: returns why the pod does not fit the node with this index
 pub fn preempt(
     nodes: &mut [NodeInfo],
     resolvable: &[usize],
     priority_of_pod: i32,
     budgets: &[Arc<PodDisruptionBudget>],
-    fits: impl Fn(&[NodeInfo], usize) -> bool,
-) -> Option<Preemption> {
+    rejection: impl Fn(&[NodeInfo], usize) -> Option<Rejection>,
+) -> Result<Preemption, Vec<Vec<String>>> {
     let most = (nodes.len() * CANDIDATES_PERCENT / 100).max(MIN_CANDIDATES);
-    let mut found = Vec::new();
+    let (mut found, mut reasons) = (Vec::new(), Vec::new());
     for index in resolvable {
         if found.len() == most {
             break;
         }
-        found.extend(victims_on(nodes, *index, priority_of_pod, budgets, &fits));
+        match victims_on(nodes, *index, priority_of_pod, budgets, &rejection) {
+            Ok(preemption) => found.push(preemption),
+            Err(hopeless) => reasons.push(hopeless),
+        }
     }
-    found.into_iter().min_by_key(|preemption| {
+    let best = found.into_iter().min_by_key(|preemption| {
         let victims = &preemption.victims;
         let highest = victims.first().map_or(i32::MIN, |pod| priority(pod));
         // Each counts for something, however low its priority.
@@ -71,7 +75,8 @@ pub fn preempt(
         let important = victims.iter().filter(|pod| priority(pod) == highest);
         let earliest = important.map(|pod| started(pod)).min();
         (preemption.violations, highest, sum, victims.len(), Reverse(earliest))
-    })
+    });
+    best.ok_or(reasons)
 }
 
 fn victims_on(
@@ -79,39 +84,44 @@ fn victims_on(
     index: usize,
     priority_of_pod: i32,
     budgets: &[Arc<PodDisruptionBudget>],
-    fits: impl Fn(&[NodeInfo], usize) -> bool,
-) -> Option<Preemption> {
-    let mut lower: Vec<Arc<Pod>> =
-        nodes.get(index)?.pods.iter().filter(|pod| priority(pod) < priority_of_pod).cloned().collect();
+    rejection: impl Fn(&[NodeInfo], usize) -> Option<Rejection>,
+) -> Result<Preemption, Vec<String>> {
+    let is_lower = |pod: &&Arc<Pod>| priority(pod) < priority_of_pod;
+    let pods = nodes.get(index).into_iter().flat_map(|node| node.pods_in(View::Present));
+    let mut lower: Vec<Arc<Pod>> = pods.filter(is_lower).cloned().collect();
     if lower.is_empty() {
-        return None;
+        return Err(vec!["No preemption victims found for incoming pod".to_owned()]);
     }
     lower.sort_by_key(|pod| (Reverse(priority(pod)), started(pod)));
-    for pod in &lower {
-        nodes.get_mut(index)?.remove_pod(pod);
+    lower.iter().for_each(|pod| remove(nodes, index, pod));
+    if let Some(rejection) = rejection(nodes, index) {
+        lower.iter().for_each(|pod| add(nodes, index, pod));
+        return Err(rejection.reasons);
     }
+    let protected = protected(&lower, budgets);
+    let is_protected = |pod: &&Arc<Pod>| protected.contains(pod.metadata.uid.as_deref().unwrap_or_default());
+    let first = lower.iter().filter(is_protected);
     let mut preemption = Preemption { node: index, victims: Vec::new(), violations: 0 };
-    let is_possible = fits(nodes, index);
-    if is_possible {
-        let protected = protected(&lower, budgets);
-        let is_protected =
-            |pod: &&Arc<Pod>| protected.contains(pod.metadata.uid.as_deref().unwrap_or_default());
-        let first = lower.iter().filter(is_protected);
-        for pod in first.chain(lower.iter().filter(|pod| !is_protected(pod))) {
-            nodes.get_mut(index)?.add_pod(pod.clone());
-            if !fits(nodes, index) {
-                nodes.get_mut(index)?.remove_pod(pod);
-                preemption.violations += usize::from(is_protected(&pod));
-                preemption.victims.push(pod.clone());
-            }
+    for pod in first.chain(lower.iter().filter(|pod| !is_protected(pod))) {
+        add(nodes, index, pod);
+        if rejection(nodes, index).is_some() {
+            remove(nodes, index, pod);
+            preemption.violations += usize::from(is_protected(&pod));
+            preemption.victims.push(pod.clone());
         }
     }
     // The node is as it was before.
-    let node = nodes.get_mut(index)?;
-    let gone = if is_possible { &preemption.victims } else { &lower };
-    gone.iter().for_each(|pod| node.add_pod(pod.clone()));
+    preemption.victims.iter().for_each(|pod| add(nodes, index, pod));
     preemption.victims.sort_by_key(|pod| (Reverse(priority(pod)), started(pod)));
-    (is_possible && !preemption.victims.is_empty()).then_some(preemption)
+    if preemption.victims.is_empty() { Err(Vec::new()) } else { Ok(preemption) }
+}
+
+fn add(nodes: &mut [NodeInfo], index: usize, pod: &Arc<Pod>) {
+    nodes.get_mut(index).into_iter().for_each(|node| node.add_pod(pod.clone()));
+}
+
+fn remove(nodes: &mut [NodeInfo], index: usize, pod: &Arc<Pod>) {
+    nodes.get_mut(index).into_iter().for_each(|node| node.remove_pod(pod));
 }
 
 /// Returns the uids of the pods whose disruption a budget does not permit, if all of these pods are
@@ -122,8 +132,11 @@ fn protected<'a>(pods: &'a [Arc<Pod>], budgets: &[Arc<PodDisruptionBudget>]) -> 
         .filter_map(|budget| {
             let selector = budget.spec.as_ref()?.selector.clone()?;
             let allowed = budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0);
-            Some((budget.as_ref(), Selector::try_from(selector).ok()?, allowed))
+            let selector = Selector::try_from(selector).ok()?;
+            Some((budget.as_ref(), selector, allowed))
         })
+        // To preemption, unlike to evictions, a budget with an empty selector matches no pod.
+        .filter(|(_, selector, _)| !selector.selects_all())
         .collect();
     let mut protected = HashSet::new();
     for pod in pods {

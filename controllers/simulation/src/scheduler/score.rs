@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 
-use coracle_kinds::node_affinity::{label, matches_node_affinity, term_selects};
+use coracle_kinds::node_affinity::{label, term_selects};
 use coracle_kinds::taints::{is_tolerated, taints};
 
-use super::affinity_terms::{Namespaces, is_selected_pod, preferred_terms, required_affinity_terms, selects};
+use super::affinity_terms::{Namespaces, preferred_terms, required_affinity_terms, selects};
 use super::candidate::Candidate;
-use super::node_info::{CpuAndMemory, NodeInfo};
+use super::node_info::{NodeInfo, View};
+use super::requests::CpuAndMemory;
+use super::topology_spread::{PREFERRED, Rule, has_all};
 
 const HIGHEST: i64 = 100;
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -41,7 +43,7 @@ pub fn scores(
 
 /// Scores a node by its remaining CPU and memory: the more, the better.
 fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
-    let CpuAndMemory(wanted) = candidate.non_zero_requested.plus(node.non_zero_requested);
+    let CpuAndMemory(wanted) = candidate.requests.non_zero.plus(node.non_zero_requested);
     let CpuAndMemory(capacity) = node.capacity;
     let (mut sum, mut count) = (0, 0);
     for (wanted, capacity) in wanted.into_iter().zip(capacity).filter(|(_, capacity)| *capacity > 0) {
@@ -51,17 +53,31 @@ fn least_allocated(candidate: &Candidate, node: &NodeInfo) -> i64 {
     sum / count.max(1)
 }
 
-/// Scores a node by the balance of its used CPU and memory: the more even, the better.
+/// Scores the change of the balance of a node's used CPU and memory by the pod: 75 if there is
+/// none, more if they become more even.
 fn balanced_allocation(candidate: &Candidate, node: &NodeInfo) -> i64 {
-    let CpuAndMemory(used) = candidate.cpu_and_memory.plus(node.requested);
-    let CpuAndMemory(capacity) = node.capacity;
+    let wanted = candidate.requests.cpu_and_memory;
+    // Pods without requests would all be drawn to the same node.
+    if wanted == CpuAndMemory::default() {
+        return 0;
+    }
+    let with_pod = balance(wanted.plus(node.requested), node.capacity);
+    HIGHEST / 2 + (HIGHEST / 2 + with_pod - balance(node.requested, node.capacity)) / 2
+}
+
+/// Returns the balance of a node with these uses: 100 if the shares are equal, or if the node has
+/// only one of the resources.
+fn balance(CpuAndMemory(used): CpuAndMemory, CpuAndMemory(capacity): CpuAndMemory) -> i64 {
     #[allow(clippy::cast_precision_loss)]
     let share = |used: i64, capacity: i64| (used as f64 / capacity as f64).min(1.0);
     let ([cpu, memory], [all_cpu, all_memory]) = (used, capacity);
     if all_cpu <= 0 || all_memory <= 0 {
         return HIGHEST;
     }
-    rounded((1.0 - (share(cpu, all_cpu) - share(memory, all_memory)).abs() / 2.0) * 100.0)
+    let deviation = ((share(cpu, all_cpu) - share(memory, all_memory)) / 2.0).abs();
+    #[allow(clippy::cast_possible_truncation)]
+    let truncated = ((1.0 - deviation) * 100.0) as i64;
+    truncated
 }
 
 /// Scores `PreferNoSchedule` taints that are not tolerated: the fewer the better.
@@ -101,16 +117,16 @@ fn inter_pod_affinity(
     let mut by_domain: HashMap<(&str, &str), i64> = HashMap::new();
     let own: Vec<_> = preferred_terms(candidate.pod).collect();
     for node in all {
-        let pods = if own.is_empty() { &[][..] } else { node.pods.as_slice() };
         for (term, weight) in &own {
             let Some(value) = label(&node.node, &term.topology_key) else { continue };
-            let matching = pods.iter().filter(|pod| selects(term, candidate.pod, pod, namespaces));
+            let pods = node.pods_in(View::Present);
+            let matching = pods.filter(|pod| selects(term, candidate.pod, pod, namespaces));
             let matching = i64::try_from(matching.count()).unwrap_or(i64::MAX);
             if matching > 0 {
                 *by_domain.entry((&term.topology_key, value)).or_default() += weight * matching;
             }
         }
-        for pod in &node.pods_with_affinity {
+        for pod in node.pods_with_affinity.iter().filter(|pod| node.counts(pod, View::Present)) {
             let hard = required_affinity_terms(pod).map(|term| (term, HARD_POD_AFFINITY_WEIGHT));
             for (term, weight) in preferred_terms(pod).chain(hard) {
                 let Some(value) = label(&node.node, &term.topology_key) else { continue };
@@ -135,41 +151,29 @@ fn inter_pod_affinity(
 /// Scores topology spread that is preferred (`ScheduleAnyway`): a node scores higher the fewer
 /// matching pods its domain has, weighted by the number of domains.
 fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
-    let rules = candidate.spec.topology_spread_constraints.iter().flatten();
-    let rules: Vec<_> = rules.filter(|rule| rule.when_unsatisfiable == "ScheduleAnyway").collect();
+    let rules = Rule::all(candidate.spec, PREFERRED);
     if rules.is_empty() {
         return None;
     }
-    let has_all = |node: &NodeInfo| rules.iter().all(|rule| label(&node.node, &rule.topology_key).is_some());
-    let mut sums: Vec<Option<f64>> = nodes.iter().map(|node| has_all(node).then_some(0.0)).collect();
+    let mut sums: Vec<Option<f64>> =
+        nodes.iter().map(|node| has_all(&rules, &node.node).then_some(0.0)).collect();
     for rule in &rules {
-        let mut counts: HashMap<&str, u32> = HashMap::new();
-        for node in nodes.iter().filter(|node| has_all(node)) {
-            counts.extend(label(&node.node, &rule.topology_key).map(|value| (value, 0)));
-        }
-        let domains = match rule.topology_key.as_str() {
-            HOSTNAME => sums.iter().flatten().count(),
-            _ => counts.len(),
-        };
-        let counted =
-            all.iter().filter(|node| has_all(node) && matches_node_affinity(candidate.spec, &node.node));
-        for node in counted {
-            let value = label(&node.node, &rule.topology_key).unwrap_or_default();
-            let Some(count) = counts.get_mut(value) else { continue };
-            let of_kind = node.pods.iter().filter(|pod| {
-                pod.metadata.namespace == candidate.pod.metadata.namespace
-                    && pod.metadata.deletion_timestamp.is_none()
-                    && is_selected_pod(rule.label_selector.as_ref(), pod)
-            });
-            *count += u32::try_from(of_kind.count()).unwrap_or(u32::MAX);
-        }
+        let is_per_node = rule.key() == HOSTNAME;
+        let counts =
+            if is_per_node { HashMap::new() } else { pods_by_domain(candidate, rule, &rules, all, nodes) };
+        let domains = if is_per_node { sums.iter().flatten().count() } else { counts.len() };
         let weight = (u32::try_from(domains).map_or(f64::MAX, f64::from) + 2.0).ln();
         for (sum, node) in sums.iter_mut().zip(nodes) {
-            let value = label(&node.node, &rule.topology_key).unwrap_or_default();
-            let count = counts.get(value).copied().unwrap_or(0);
-            if let Some(sum) = sum {
-                *sum += f64::from(count) * weight + f64::from(rule.max_skew - 1);
-            }
+            let Some(sum) = sum else { continue };
+            let count = match is_per_node {
+                true => rule.pods_on(candidate, node, View::Present),
+                false => {
+                    let value = label(&node.node, rule.key()).unwrap_or_default();
+                    counts.get(value).copied().unwrap_or(0)
+                }
+            };
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            *sum += f64::from(count) * weight + f64::from(rule.constraint.max_skew - 1);
         }
     }
     let counted = || sums.iter().flatten().map(|sum| rounded(*sum));
@@ -181,6 +185,28 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
         Some(sum) => HIGHEST * (most + least - rounded(*sum)) / most,
     };
     Some(sums.iter().map(score).collect())
+}
+
+/// Returns the number of matching pods in each domain that one of the feasible `nodes` is in.
+fn pods_by_domain<'a>(
+    candidate: &Candidate,
+    rule: &Rule,
+    rules: &[Rule],
+    all: &[NodeInfo],
+    nodes: &[&'a NodeInfo],
+) -> HashMap<&'a str, usize> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for node in nodes.iter().filter(|node| has_all(rules, &node.node)) {
+        counts.extend(label(&node.node, rule.key()).map(|value| (value, 0)));
+    }
+    let counted =
+        all.iter().filter(|node| has_all(rules, &node.node) && rule.includes(candidate, &node.node));
+    for node in counted {
+        if let Some(count) = label(&node.node, rule.key()).and_then(|value| counts.get_mut(value)) {
+            *count += rule.pods_on(candidate, node, View::Present);
+        }
+    }
+    counts
 }
 
 /// Rounds to the nearest integer.

@@ -75,10 +75,8 @@ impl Storage {
                 claims.exclusive.push(named.name.clone());
             }
             let volume = claim.volume_name();
-            // The binder writes the phase last. Without it no kubelet would start the pod.
-            let is_bound = claim.phase() == "Bound" && annotation(&claim.metadata, BIND_COMPLETED).is_some();
             match (volume, self.class_that_waits(&claim)) {
-                (volume, _) if !volume.is_empty() && is_bound => {
+                (volume, _) if is_bound(&claim) => {
                     claims.volumes.extend(self.volumes.get(&NamespacedName::new("", volume)));
                 }
                 ("", Some(class)) => claims.waiting.push(Waiting { claim, class }),
@@ -99,6 +97,43 @@ impl Storage {
             claims.free = free;
         }
         Ok(claims)
+    }
+
+    /// Returns `true` if all claims of a pod are bound, and a kubelet would start the pod: the
+    /// binder writes the phase last.
+    pub fn are_claims_bound(&self, pod: &Pod) -> bool {
+        self.claims_of(pod)
+            .all(|claim| claim.is_some_and(|claim| is_bound(&claim) && claim.phase() == "Bound"))
+    }
+
+    /// Returns `true` if the claims of a pod that is to be on a node are bound there, or may still
+    /// be. If a provisioner cannot serve the node, it removes the node's name from the claim, and
+    /// the pod has to be scheduled again.
+    ///
+    /// Source: kube-scheduler's `checkBindings`.
+    pub fn may_bind_on(&self, pod: &Pod, node: &Node) -> bool {
+        self.claims_of(pod).all(|claim| claim.is_some_and(|claim| self.may_bind(&claim, node)))
+    }
+
+    fn may_bind(&self, claim: &PersistentVolumeClaim, node: &Node) -> bool {
+        let volume = match claim.volume_name() {
+            "" => self.volumes.all().into_iter().find(|volume| is_meant_for(volume, claim)),
+            name => self.volumes.get(&NamespacedName::new("", name)),
+        };
+        let is_for_node = selected_node(claim) == Some(&node.name_any());
+        match volume {
+            Some(volume) => {
+                let is_kept = is_bound(claim) || is_for_node || is_meant_for(&volume, claim);
+                is_kept && reaches(&volume, node)
+            }
+            // A provisioner works on it, or the watch has not reported the volume.
+            None => is_for_node || is_bound(claim),
+        }
+    }
+
+    fn claims_of(&self, pod: &Pod) -> impl Iterator<Item = Option<Arc<PersistentVolumeClaim>>> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        pod_claims(pod).map(move |named| self.claims.get(&NamespacedName::new(namespace, &named.name)))
     }
 
     fn claim(&self, pod: &Pod, named: &PodClaim<'_>) -> Result<Arc<PersistentVolumeClaim>, String> {
@@ -160,13 +195,6 @@ impl Claims {
         }
         Some(served)
     }
-
-    /// Returns `true` if each waiting claim has a volume, or has this node as its selected node.
-    pub fn are_assigned_to(&self, node: &str) -> bool {
-        self.waiting.iter().all(|Waiting { claim, .. }| {
-            selected_node(claim) == Some(node) || self.free.iter().any(|volume| is_meant_for(volume, claim))
-        })
-    }
 }
 
 /// Returns `true` if a class provisions volumes that can be reached from a node.
@@ -187,6 +215,11 @@ pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     required.is_none_or(|selector| selects(selector, node))
 }
 
+/// Returns `true` if the binder has bound a claim. The phase does not count.
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    !claim.volume_name().is_empty() && annotation(&claim.metadata, BIND_COMPLETED).is_some()
+}
+
 fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     volume.is_bound_to(claim)
         && volume.claim_ref().is_some_and(|reference| reference.uid == claim.metadata.uid)
@@ -198,171 +231,4 @@ pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    #[test]
-    fn claims_hold_pods_back() {
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": "p", "uid": "u"},
-            "spec": {"containers": [], "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
-        }))
-        .unwrap();
-        let mut ephemeral = pod.clone();
-        ephemeral.spec.as_mut().unwrap().volumes =
-            serde_json::from_value(json!([{"name": "v", "ephemeral": {}}])).unwrap();
-        let claim = |name: &str, more: Value| {
-            let mut claim = json!({"metadata": {"namespace": "n", "name": name}});
-            for part in ["metadata", "spec", "status"] {
-                for (key, value) in more[part].as_object().into_iter().flatten() {
-                    claim[part][key] = value.clone();
-                }
-            }
-            serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()
-        };
-        let bound = json!({
-            "metadata": {"annotations": {BIND_COMPLETED: "yes"}},
-            "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
-        });
-        let mut nearly = bound.clone();
-        nearly["status"]["phase"] = json!("Pending");
-        for (case, pod, claim, want) in [
-            ("missing", &pod, None, r#"persistentvolumeclaim "c" not found"#),
-            ("bound", &pod, Some(claim("c", bound.clone())), "1 volumes, 0 waiting"),
-            (
-                "about to be bound",
-                &pod,
-                Some(claim("c", nearly)),
-                "pod has unbound immediate PersistentVolumeClaims",
-            ),
-            (
-                "immediate",
-                &pod,
-                Some(claim("c", json!({"spec": {"storageClassName": "now"}}))),
-                "pod has unbound immediate PersistentVolumeClaims",
-            ),
-            (
-                "waits for the pod",
-                &pod,
-                Some(claim("c", json!({"spec": {"storageClassName": "later"}}))),
-                "0 volumes, 1 waiting",
-            ),
-            (
-                "names a volume already",
-                &pod,
-                Some(claim("c", json!({"spec": {"storageClassName": "later", "volumeName": "pv"}}))),
-                "pod has unbound immediate PersistentVolumeClaims",
-            ),
-            (
-                "terminating",
-                &pod,
-                Some(claim("c", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))),
-                r#"persistentvolumeclaim "c" is being deleted"#,
-            ),
-            (
-                "lost",
-                &pod,
-                Some(claim("c", json!({"spec": {"volumeName": "pv"}, "status": {"phase": "Lost"}}))),
-                r#"persistentvolumeclaim "c" bound to non-existent persistentvolume "pv""#,
-            ),
-            (
-                "ephemeral, not made",
-                &ephemeral,
-                None,
-                r#"waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v""#,
-            ),
-            (
-                "ephemeral, another's",
-                &ephemeral,
-                Some(claim("p-v", bound)),
-                "PVC n/p-v was not created for pod n/p (pod is not owner)",
-            ),
-        ] {
-            let class = |name: &str, mode: &str| {
-                let class =
-                    json!({"metadata": {"name": name}, "provisioner": "x", "volumeBindingMode": mode});
-                serde_json::from_value::<StorageClass>(class).unwrap()
-            };
-            let volume = serde_json::from_value(json!({"metadata": {"name": "pv"}})).unwrap();
-            let storage = Storage {
-                claims: Arc::new(Cache::with(claim)),
-                volumes: Arc::new(Cache::with([volume])),
-                classes: Arc::new(Cache::with([
-                    class("now", "Immediate"),
-                    class("later", "WaitForFirstConsumer"),
-                ])),
-            };
-            let got = match storage.of(pod) {
-                Ok(claims) => {
-                    format!("{} volumes, {} waiting", claims.volumes.len(), claims.waiting.len())
-                }
-                Err(reason) => reason,
-            };
-            assert_eq!(got, want, "{case}");
-        }
-    }
-
-    #[test]
-    fn claims_are_served_on_nodes() {
-        let node = |name: &str| -> Node {
-            serde_json::from_value(json!({"metadata": {"name": name, "labels": {"zone": name}}})).unwrap()
-        };
-        let claim = |name: &str, size: &str, selected: &str| -> PersistentVolumeClaim {
-            serde_json::from_value(json!({
-                "metadata": {"namespace": "n", "name": name, "uid": name, "annotations": {SELECTED_NODE: selected}},
-                "spec": {"storageClassName": "later", "resources": {"requests": {"storage": size}}},
-            }))
-            .unwrap()
-        };
-        let volume = |name: &str, size: &str, zone: &str| -> PersistentVolume {
-            let requirement = json!({"key": "zone", "operator": "In", "values": [zone]});
-            serde_json::from_value(json!({
-                "metadata": {"name": name}, "status": {"phase": "Available"},
-                "spec": {
-                    "storageClassName": "later", "capacity": {"storage": size},
-                    "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}},
-                },
-            }))
-            .unwrap()
-        };
-        let by_hand = json!({"metadata": {"name": "later"}, "provisioner": NO_PROVISIONER});
-        let made = json!({"metadata": {"name": "later"}, "provisioner": "x"});
-        let only_b = json!({
-            "metadata": {"name": "later"}, "provisioner": "x",
-            "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}],
-        });
-        let here = volume("here", "1Gi", "a");
-        let large = volume("large", "5Gi", "a");
-        let there = volume("there", "1Gi", "b");
-        let one = || vec![claim("c", "1Gi", "")];
-        let two = || vec![claim("c", "1Gi", ""), claim("d", "1Gi", "")];
-        for (case, class, claims, free, want) in [
-            ("a free one", &by_hand, one(), vec![&there, &large, &here], Some(vec!["here"])),
-            ("elsewhere", &by_hand, one(), vec![&there], None),
-            ("elsewhere, but made", &made, one(), vec![&there], Some(vec![""])),
-            ("made elsewhere only", &only_b, one(), vec![], None),
-            ("one each", &by_hand, two(), vec![&here, &large], Some(vec!["here", "large"])),
-            ("one for two", &by_hand, two(), vec![&here], None),
-            ("one for two, one made", &made, two(), vec![&here], Some(vec!["here", ""])),
-            ("assigned here", &made, vec![claim("c", "1Gi", "a")], vec![&here], Some(vec![""])),
-            ("assigned there", &made, vec![claim("c", "1Gi", "b")], vec![&here], None),
-        ] {
-            let class = Arc::new(serde_json::from_value::<StorageClass>(class.clone()).unwrap());
-            let waiting =
-                claims.into_iter().map(|claim| Waiting { claim: Arc::new(claim), class: class.clone() });
-            let claims = Claims {
-                waiting: waiting.collect(),
-                free: free.into_iter().cloned().map(Arc::new).collect(),
-                ..Claims::default()
-            };
-            let served = claims.bindings_on(&node("a"));
-            let names = served.map(|served| {
-                let name = |binding: &VolumeBinding| binding.volume.as_ref().map(|volume| volume.name_any());
-                served.iter().map(|binding| name(binding).unwrap_or_default()).collect::<Vec<_>>()
-            });
-            let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
-            assert_eq!(names, want, "{case}");
-        }
-    }
-}
+mod tests;

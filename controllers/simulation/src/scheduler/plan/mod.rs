@@ -1,21 +1,25 @@
 //! The scheduling decision for a pod: the node to bind it to, or why none fits and which pods to
 //! preempt. Pure: a function of a snapshot of the cluster and the pod's claims.
 
+mod nominees;
+
+pub use nominees::nominees;
+
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use coracle_kinds::resources::requests;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use super::affinity_terms::Namespaces;
 use super::candidate::{Candidate, Rejection};
-use super::filter::rejection;
+use super::filter::{named_nodes, rejection};
 use super::inter_pod::InterPodConstraints;
-use super::node_info::{CpuAndMemory, NodeInfo};
+use super::node_info::NodeInfo;
 use super::pod_info::{nominated_node, priority};
 use super::preemption::{Preemption, is_under_way, preempt};
+use super::requests::PodRequests;
 use super::score::scores;
 use super::volume_binding::{Claims, VolumeBinding};
 
@@ -25,8 +29,8 @@ pub enum Decision {
     Bind(String),
     /// The pod is bound to this node once these claims are bound there.
     BindVolumes(String, Vec<VolumeBinding>),
-    /// No node fits, for this reason.
-    Reject(String),
+    /// No node fits, for this reason. The pod stays nominated for a node, or does not.
+    Reject { message: String, keeps_nomination: bool },
     /// No node fits, for this reason; but this one will, once these pods of it are deleted.
     Preempt { message: String, node: String, victims: Vec<Arc<Pod>> },
 }
@@ -40,6 +44,8 @@ pub struct Snapshot {
     /// The index of the node that is checked first; each pod continues after the nodes of the
     /// previous one.
     pub next_start: usize,
+    /// The nominated pods that nothing is reserved for yet, the least important first.
+    pub nominees: Vec<Arc<Pod>>,
 }
 
 /// Returns the number of feasible nodes to find before they are scored. A check of all nodes of a
@@ -55,44 +61,57 @@ fn feasible_nodes_to_find(count: usize) -> usize {
 }
 
 impl Snapshot {
-    /// Chooses a node for one pod, and adds the pod to it.
+    /// Chooses a node for one pod, and adds the pod to it. Pods are to be scheduled in the order of
+    /// their priorities.
     pub fn schedule(&mut self, pod: &Arc<Pod>, claims: Result<Claims, String>) -> Decision {
+        self.reserve_for_important(priority(pod));
+        self.release(pod);
+        let decision = self.decide(pod, claims);
+        let nominated = match &decision {
+            Decision::Preempt { node, .. } => Some(node.as_str()),
+            Decision::Reject { keeps_nomination: true, .. } => nominated_node(pod),
+            _ => None,
+        };
+        nominated.into_iter().for_each(|node| self.reserve(node, pod));
+        decision
+    }
+
+    fn decide(&mut self, pod: &Arc<Pod>, claims: Result<Claims, String>) -> Decision {
         let count = self.nodes.len();
+        let no_nodes = || Decision::Reject {
+            message: "no nodes available to schedule pods".to_owned(),
+            keeps_nomination: false,
+        };
         if count == 0 {
-            return Decision::Reject("no nodes available to schedule pods".to_owned());
+            return no_nodes();
         }
-        let claims = match claims {
-            Ok(claims) => claims,
-            // The last two words are an error of the scheduler's DynamicResources plugin.
-            Err(reason) => {
-                return Decision::Reject(format!("0/{count} nodes are available: {reason}. not found"));
-            }
+        // The last two words are an error of the scheduler's DynamicResources plugin, which keeps
+        // preemption from being tried.
+        let rejected_by_all = |reason: &str| Decision::Reject {
+            message: format!("0/{count} nodes are available: {reason}. not found"),
+            keeps_nomination: true,
         };
         let nothing = PodSpec::default();
         let spec = pod.spec.as_ref().unwrap_or(&nothing);
-        let requests = requests(spec);
-        let cpu_and_memory = CpuAndMemory::of(&requests);
-        let non_zero_requested = cpu_and_memory.with_defaults(spec);
-        let candidate = Candidate { pod, spec, requests, cpu_and_memory, non_zero_requested, claims };
+        let named = named_nodes(spec);
+        if named.as_ref().is_some_and(BTreeSet::is_empty) {
+            return rejected_by_all("pod affinity terms conflict");
+        }
+        let claims = match claims {
+            Ok(claims) => claims,
+            Err(reason) => return rejected_by_all(&reason),
+        };
+        let candidate = Candidate { pod, spec, requests: PodRequests::of(pod), claims };
         let inter_pod = InterPodConstraints::of(&candidate, &self.nodes, &self.namespaces);
-        let (feasible, rejections) = self.filter(&candidate, &inter_pod);
+        let (feasible, rejections) = self.filter(&candidate, &inter_pod, named.as_ref());
         let Some(best) = self.best(&candidate, &feasible) else {
             return self.reject(&candidate, &inter_pod, &rejections);
         };
-        let Some(node) = self.nodes.get_mut(best) else {
-            return Decision::Reject("no nodes available to schedule pods".to_owned());
-        };
+        let Some(node) = self.nodes.get_mut(best) else { return no_nodes() };
         node.add_pod(pod.clone());
         match candidate.claims.bindings_on(&node.node) {
             Some(served) if !served.is_empty() => Decision::BindVolumes(node.name().to_owned(), served),
             _ => Decision::Bind(node.name().to_owned()),
-        }
-    }
-
-    /// Keeps a node free for a pod that was nominated for it.
-    pub fn reserve(&mut self, node: &str, pod: Arc<Pod>) {
-        if let Some(node) = self.find(node).and_then(|index| self.nodes.get_mut(index)) {
-            node.add_pod(pod);
         }
     }
 
@@ -102,10 +121,13 @@ impl Snapshot {
 
     /// Returns the indexes of the nodes that the pod fits, and the rejections by the others. If the
     /// nominated node fits, no other node is checked.
+    ///
+    /// - `named`: the names of the nodes to check; None for all
     fn filter(
         &mut self,
         candidate: &Candidate,
         inter_pod: &InterPodConstraints,
+        named: Option<&BTreeSet<&str>>,
     ) -> (Vec<usize>, Vec<(usize, Rejection)>) {
         let count = self.nodes.len();
         let (mut feasible, mut rejections) = (Vec::new(), Vec::new());
@@ -115,18 +137,29 @@ impl Snapshot {
         {
             return (vec![index], rejections);
         }
+        // Both the names and the nodes are sorted.
+        let only: Option<Vec<usize>> =
+            named.map(|names| names.iter().filter_map(|name| self.find(name)).collect());
+        let eligible = only.as_ref().map_or(count, Vec::len);
         let wanted = feasible_nodes_to_find(count);
         let mut looked_at = 0;
-        while looked_at < count && feasible.len() < wanted {
-            let index = (self.next_start + looked_at) % count;
+        while looked_at < eligible && feasible.len() < wanted {
+            let position = (self.next_start + looked_at) % eligible;
             looked_at += 1;
-            let Some(node) = self.nodes.get(index) else { break };
+            let index = only.as_ref().map_or(Some(position), |only| only.get(position).copied());
+            let Some((index, node)) = index.and_then(|index| Some((index, self.nodes.get(index)?))) else {
+                break;
+            };
             match rejection(candidate, node, inter_pod) {
                 None => feasible.push(index),
                 Some(rejection) => rejections.push((index, rejection)),
             }
         }
         self.next_start = (self.next_start + looked_at) % count;
+        if let Some(only) = only.filter(|_| feasible.is_empty()) {
+            let others = (0..count).filter(|index| only.binary_search(index).is_err());
+            rejections.extend(others.filter_map(|index| Some((index, not_named()?))));
+        }
         (feasible, rejections)
     }
 
@@ -151,11 +184,12 @@ impl Snapshot {
         let reasons =
             rejections.iter().flat_map(|(_, rejection)| rejection.reasons.iter().map(String::as_str));
         let filtered = none_of(rejections.len(), reasons);
-        let rejected = |preemption: String| {
-            Decision::Reject(format!("{filtered} no new claims to deallocate, preemption: {preemption}"))
+        let rejected = |preemption: String, keeps_nomination: bool| Decision::Reject {
+            message: format!("{filtered} no new claims to deallocate, preemption: {preemption}"),
+            keeps_nomination,
         };
         if candidate.spec.preemption_policy.as_deref() == Some("Never") {
-            return rejected("not eligible due to preemptionPolicy=Never.".to_owned());
+            return rejected("not eligible due to preemptionPolicy=Never.".to_owned(), true);
         }
         let priority = priority(candidate.pod);
         let is_resolvable =
@@ -164,7 +198,8 @@ impl Snapshot {
         if nominated.is_some_and(|index| {
             is_resolvable(index) && self.nodes.get(index).is_some_and(|node| is_under_way(node, priority))
         }) {
-            return rejected("not eligible due to a terminating pod on the nominated node.".to_owned());
+            let reason = "not eligible due to a terminating pod on the nominated node.";
+            return rejected(reason.to_owned(), true);
         }
         let resolvable: Vec<usize> = rejections
             .iter()
@@ -172,30 +207,34 @@ impl Snapshot {
             .map(|(index, _)| *index)
             .collect();
         let namespaces = &self.namespaces;
-        let fits = |nodes: &[NodeInfo], index: usize| {
-            let Some(node) = nodes.get(index) else { return false };
+        let still_rejected = |nodes: &[NodeInfo], index: usize| {
+            let node = nodes.get(index)?;
             match inter_pod.is_trivial() {
-                true => rejection(candidate, node, inter_pod).is_none(),
+                true => rejection(candidate, node, inter_pod),
                 false => {
                     let inter_pod = InterPodConstraints::of(candidate, nodes, namespaces);
-                    rejection(candidate, node, &inter_pod).is_none()
+                    rejection(candidate, node, &inter_pod)
                 }
             }
         };
-        match preempt(&mut self.nodes, &resolvable, priority, &self.budgets, fits) {
-            Some(Preemption { node, victims, .. }) => {
+        match preempt(&mut self.nodes, &resolvable, priority, &self.budgets, still_rejected) {
+            Ok(Preemption { node, victims, .. }) => {
                 let name = self.nodes.get(node).map(|node| node.name().to_owned()).unwrap_or_default();
                 Decision::Preempt { message: filtered, node: name, victims }
             }
-            None => rejected(none_of(
-                rejections.len(),
-                rejections.iter().map(|(_, rejection)| match rejection.is_resolvable {
-                    true => "No preemption victims found for incoming pod",
-                    false => "Preemption is not helpful for scheduling",
-                }),
-            )),
+            Err(reasons) => {
+                let helpless = rejections.iter().filter(|(_, rejection)| !rejection.is_resolvable);
+                let helpless = helpless.map(|_| "Preemption is not helpful for scheduling");
+                let reasons = reasons.iter().flatten().map(String::as_str);
+                rejected(none_of(rejections.len(), helpless.chain(reasons)), false)
+            }
         }
     }
+}
+
+/// Returns the rejection by a node that the pod's affinity to names of nodes leaves out.
+fn not_named() -> Option<Rejection> {
+    Rejection::unresolvable("node(s) didn't satisfy plugin(s) [NodeAffinity]")
 }
 
 fn none_of<'a>(count: usize, reasons: impl Iterator<Item = &'a str>) -> String {

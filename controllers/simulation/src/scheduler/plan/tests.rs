@@ -1,7 +1,11 @@
+mod constraints;
+mod nominations;
+
 use super::*;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
+use super::super::node_info::View;
 use super::super::pod_info::sort_by_priority;
 
 fn node(name: &str, more: Value) -> Arc<Node> {
@@ -51,14 +55,14 @@ fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> S
 }
 
 fn snapshot(nodes: Vec<NodeInfo>, budgets: Vec<Arc<PodDisruptionBudget>>) -> Snapshot {
-    Snapshot { nodes, namespaces: Namespaces::new(), budgets, next_start: 0 }
+    Snapshot { nodes, namespaces: Namespaces::new(), budgets, next_start: 0, nominees: vec![] }
 }
 
 fn rendered(decision: Decision) -> String {
     match decision {
         Decision::Bind(node) => node,
         Decision::BindVolumes(..) => "provision".to_owned(),
-        Decision::Reject(message) => message,
+        Decision::Reject { message, .. } => message,
         Decision::Preempt { message, node, victims } => {
             let names: Vec<_> = victims.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
             format!("{message} {node} without {}", names.join(" "))
@@ -357,7 +361,7 @@ fn pods_of_lower_priority_make_room() {
         }
         let mut snapshot = snapshot(nodes, budgets);
         assert_eq!(rendered(snapshot.schedule(&pod, Ok(Claims::default()))), want, "{case}");
-        let left: usize = snapshot.nodes.iter().map(|node| node.pods.len()).sum();
+        let left: usize = snapshot.nodes.iter().map(|node| node.pods_in(View::Present).count()).sum();
         assert_eq!(left, there.len(), "{case}: nothing is removed before it is deleted");
     }
 }
@@ -395,7 +399,7 @@ fn a_claim_for_one_pod_is_used_by_one() {
     };
     assert_eq!(rendered(snapshot.schedule(&pod("web-1", volumes.clone()), Ok(claims()))), "a1");
     let got = rendered(snapshot.schedule(&pod("web-2", volumes.clone()), Ok(claims())));
-    let want = "0/1 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode. ";
+    let want = "0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod. ";
     assert!(got.starts_with(want), "{got}");
     let got = rendered(snapshot.schedule(&pod("web-3", important(1, volumes)), Ok(claims())));
     assert!(got.ends_with("a1 without web-1"), "{got}");
