@@ -13,6 +13,7 @@ mod authority;
 pub mod authorize;
 pub mod certificate_signer;
 pub mod certificates;
+mod client_leaf;
 mod der;
 mod ec_key;
 pub mod front_proxy;

@@ -12,12 +12,17 @@ use coracle_apimachinery::user::{CREDENTIAL_ID, UserInfo};
 use coracle_pki::Subject;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::SubjectPublicKeyInfo;
 
+use super::client_leaf;
 use super::validity::{Validity, unix_seconds};
 
 /// The user id's attribute in a certificate's subject: 1.3.6.1.4.1.57683.2 (KEP-5018).
@@ -61,6 +66,7 @@ pub struct Tls {
     /// HTTP/2 and HTTP/1.1 by ALPN.
     pub config: Arc<ServerConfig>,
     clients: Arc<dyn ClientCertVerifier>,
+    authorities: Arc<[CertificateDer<'static>]>,
 }
 
 impl Tls {
@@ -75,8 +81,8 @@ impl Tls {
     ) -> Result<Tls, rustls::Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
-        for ca in cas {
-            roots.add(ca)?;
+        for ca in &cas {
+            roots.add(ca.clone())?;
         }
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
@@ -92,19 +98,23 @@ impl Tls {
         // The memory of all sessions is reserved at once, and each fork has its own.
         config.session_storage = ServerSessionMemoryCache::new(MAX_SESSIONS);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Tls { config: Arc::new(config), clients })
+        Ok(Tls { config: Arc::new(config), clients, authorities: cas.into() })
     }
 
     /// Identifies a connection's client by the certificates of its handshake (the first is its
     /// own). The validity of its own certificate is checked with each request.
     pub fn peer(&self, certificates: Option<&[CertificateDer<'_>]>, now: SystemTime) -> Peer {
         let Some([own, intermediates @ ..]) = certificates else { return Peer::Unidentified };
-        let Ok((_, parsed)) = X509Certificate::from_der(own) else { return Peer::Rejected };
+        let Some(parsed) = client_leaf::parse(own) else { return Peer::Rejected };
         let validity = Validity::of(&parsed);
-        let nearest = u64::try_from(validity.nearest(unix_seconds(now))).unwrap_or(0);
+        let seconds = unix_seconds(now);
+        let nearest = u64::try_from(validity.nearest(seconds)).unwrap_or(0);
         let now = UnixTime::since_unix_epoch(Duration::from_secs(nearest));
         match self.clients.verify_client_cert(own, intermediates, now) {
             Ok(_) => identify(own, &parsed, validity),
+            Err(_) if client_leaf::is_issued_by_any(&self.authorities, &parsed, seconds) => {
+                identify(own, &parsed, validity)
+            }
             Err(error) => {
                 tracing::debug!(%error, "client certificate rejected");
                 Peer::Rejected
@@ -171,8 +181,8 @@ impl ClientCertVerifier for AnyClientCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12_signature(&self.provider, message, certificate, signature)
+            .ok_or(rustls::Error::InvalidCertificate(CertificateError::BadSignature))
     }
 
     fn verify_tls13_signature(
@@ -181,13 +191,47 @@ impl ClientCertVerifier for AnyClientCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let certificate = client_leaf::parse(certificate)
+            .ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let key = SubjectPublicKeyInfoDer::from(certificate.public_key().raw);
         let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        rustls::crypto::verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Verifies the signature of a handshake by the key in a certificate; None if it is wrong. Unlike
+/// the function of rustls, it does not read more of the certificate, which may be of a version or
+/// have extensions that webpki does not accept.
+fn verify_tls12_signature(
+    provider: &CryptoProvider,
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Option<HandshakeSignatureValid> {
+    let certificate = client_leaf::parse(certificate)?;
+    let key = certificate.public_key();
+    let mapping = provider.signature_verification_algorithms.mapping;
+    let (_, algorithms) = mapping.iter().find(|(scheme, _)| *scheme == signature.scheme)?;
+    let is_valid = algorithms.iter().any(|algorithm| {
+        is_of_algorithm(key, algorithm.public_key_alg_id().as_ref())
+            && algorithm
+                .verify_signature(&key.subject_public_key.data, message, signature.signature())
+                .is_ok()
+    });
+    is_valid.then(HandshakeSignatureValid::assertion)
+}
+
+/// Returns whether a key has an algorithm, which is given as the content of its sequence in DER.
+fn is_of_algorithm(key: &SubjectPublicKeyInfo<'_>, algorithm: &[u8]) -> bool {
+    // The key is a sequence that begins with that of the algorithm.
+    Any::from_der(key.raw)
+        .ok()
+        .and_then(|(_, sequence)| Any::from_der(sequence.data).ok())
+        .is_some_and(|(_, identifier)| identifier.data == algorithm)
 }
 
 #[cfg(test)]
@@ -259,6 +303,15 @@ mod tests {
     /// Performs a complete handshake in memory. Returns the server's certificates, and the client's
     /// as the server receives them.
     fn handshake(tls: &Tls, ca_pem: &str, client: Option<&Pair>) -> (Chain, Option<Chain>) {
+        handshake_in(rustls::ALL_VERSIONS, tls, ca_pem, client)
+    }
+
+    fn handshake_in(
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        tls: &Tls,
+        ca_pem: &str,
+        client: Option<&Pair>,
+    ) -> (Chain, Option<Chain>) {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca_pem.as_bytes()).expect("PEM")).expect("a CA");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -268,7 +321,7 @@ mod tests {
         );
         let verifier = AnyTime(verifier.build().expect("a verifier"));
         let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .expect("versions")
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
@@ -338,6 +391,71 @@ mod tests {
                 "{case}"
             );
         }
+    }
+
+    /// Certificates of `bob` and of two authorities of one name, made by openssl, by their names.
+    const CLIENTS: &str = include_str!("testdata/clients.pem");
+    /// The key of `bob`.
+    const CLIENT_KEY: &str = include_str!("testdata/client.key");
+
+    fn pem_of(name: &str) -> &'static str {
+        let (_, rest) = CLIENTS.split_once(&format!("\n{name}\n")).expect("a certificate");
+        let end = "-----END CERTIFICATE-----";
+        &rest[..rest.find(end).expect("an end") + end.len()]
+    }
+
+    fn der_of(name: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pem_of(name).as_bytes()).expect("PEM")
+    }
+
+    #[test]
+    fn certificates_are_accepted_that_go_accepts() {
+        let now = SystemTime::from(Clock::system().now());
+        let ours = Certificates::ephemeral(&[], &mock(now).0).expect("certificates");
+        let serving = ours.tls().expect("TLS").config.cert_resolver.clone();
+        let tls = Tls::new(vec![der_of("ca")], serving).expect("TLS");
+        for (name, is_accepted) in [
+            ("v1", true),
+            ("any", true),
+            ("ca_leaf", true),
+            ("server", false),
+            ("unknown", false),
+            ("forged", false),
+            ("sha1", false),
+            ("other", false),
+        ] {
+            match tls.peer(Some(&[der_of(name)]), now) {
+                Peer::Certified(certificate) => {
+                    assert!(is_accepted, "{name}");
+                    let user = certificate.user_at(unix_seconds(now)).expect("valid");
+                    assert_eq!((&*user.name, &*user.groups[0]), ("bob", "devs"), "{name}");
+                }
+                peer => assert!(!is_accepted && peer == Peer::Rejected, "{name}: {peer:?}"),
+            }
+            // The client of the test cannot present the others.
+            if ["any", "ca_leaf", "server"].contains(&name) {
+                let pair = Pair { certificate_pem: pem_of(name).to_owned(), key_pem: CLIENT_KEY.to_owned() };
+                for version in rustls::ALL_VERSIONS {
+                    let (_, shown) = handshake_in(&[version], &tls, ours.ca_pem(), Some(&pair));
+                    assert_eq!(shown, Some(vec![der_of(name)]), "the handshake of {name}");
+                }
+            }
+        }
+        for name in ["v1", "ca_leaf"] {
+            let mut padded = der_of(name).to_vec();
+            padded.push(0);
+            assert_eq!(tls.peer(Some(&[padded.clone().into()]), now), Peer::Rejected, "{name}, outside");
+            // The length in the head includes the byte now.
+            let length = u16::from_be_bytes([padded[2], padded[3]]) + 1;
+            padded[2..4].copy_from_slice(&length.to_be_bytes());
+            assert_eq!(tls.peer(Some(&[padded.into()]), now), Peer::Rejected, "{name}, inside");
+        }
+        let decade = Duration::from_secs(200 * 366 * 24 * 3600);
+        assert_eq!(
+            tls.peer(Some(&[der_of("v1")]), now + decade),
+            Peer::Rejected,
+            "the authority has expired"
+        );
     }
 
     #[test]
