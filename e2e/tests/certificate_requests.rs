@@ -51,3 +51,24 @@ async fn a_document_of_two_requests_has_one_meaning() -> Result<()> {
     assert!(has(b"devs") && !has(b"system:masters"));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_cannot_be_taken_back() -> Result<()> {
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    client.create(REQUESTS, object("devs", request("devs")?)?).await?;
+    let path = format!("{REQUESTS}/devs");
+    let approval = format!("{path}/approval");
+    let mut approved = client.get(&path).await?;
+    approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Test"}]});
+    let approved = client.call("PUT", &approval, Some(approved)).await?;
+    for status in [json!({}), json!({"conditions": []}), json!(null)] {
+        let mut changed = approved.clone();
+        changed["status"] = status.clone();
+        let (code, response) = client.send("PUT", &approval, Some(changed)).await?;
+        let message = response["message"].as_str().unwrap_or_default();
+        let want = r#"status.conditions: Forbidden: updates may not remove a condition of type "Approved""#;
+        assert!(code == 422 && message.contains(want), "{status}: {response}");
+    }
+    Ok(())
+}

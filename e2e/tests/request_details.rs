@@ -236,3 +236,129 @@ async fn a_request_without_tls_is_answered_in_words() -> Result<()> {
     assert_eq!(response, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
     Ok(())
 }
+
+/// Reads the head of a response, and as much of its body as the head announces.
+async fn read_response(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<String> {
+    let mut response = Vec::new();
+    loop {
+        let mut bytes = [0; 4096];
+        let count = stream.read(&mut bytes).await?;
+        anyhow::ensure!(count > 0, "the end after {}", String::from_utf8_lossy(&response));
+        response.extend_from_slice(&bytes[..count]);
+        let text = String::from_utf8_lossy(&response).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length: Option<usize> =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        if body.len() >= length.context("a length")? {
+            return Ok(text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_before_the_body_leaves_the_connection_open() -> Result<()> {
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let post = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nHost: localhost\r\n\
+                Content-Type: application/json\r\nImpersonate-User: nobody\r\n";
+    let mut stream = endpoint.tls(b"http/1.1").await?;
+    stream.write_all(format!("{post}Content-Length: 2\r\n\r\n").as_bytes()).await?;
+    stream.flush().await?;
+    stream.write_all(b"{}").await?;
+    let refused = read_response(&mut stream).await?;
+    assert!(refused.starts_with("HTTP/1.1 403 ") && !refused.contains("connection: close"), "{refused}");
+    stream.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+    let version = read_response(&mut stream).await?;
+    assert!(version.starts_with("HTTP/1.1 200 "), "{version}");
+
+    for more in ["Content-Length: 1000000\r\n", "Content-Length: 2\r\nExpect: 100-continue\r\n"] {
+        let mut stream = endpoint.tls(b"http/1.1").await?;
+        stream.write_all(format!("{post}{more}\r\n").as_bytes()).await?;
+        let refused = read_response(&mut stream).await?;
+        assert!(refused.starts_with("HTTP/1.1 403 ") && refused.contains("connection: close"), "{refused}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn flows_are_those_of_the_impersonated_user() -> Result<()> {
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let mut client = Client::new(&cluster.endpoint().await?).await?;
+    let account = "system:serviceaccount:kube-system:generic-garbage-collector";
+    for (path, user, want) in [
+        ("/api/v1/nodes", account, Some("kube-system-service-accounts")),
+        ("/api/v1/nodes", "bob", Some("global-default")),
+        ("/livez/ping", "bob", Some("probes")),
+        ("/api/v1/namespaces/default/pods/x/log", "bob", None),
+    ] {
+        let headers = [("Impersonate-User", Some(user))];
+        let response = client.0.call("GET", path, &headers, None).await?;
+        let uid = response.headers.get("x-kubernetes-pf-flowschema-uid").cloned();
+        let Some(want) = want else {
+            assert_eq!(uid, None, "{path}");
+            continue;
+        };
+        let schema = format!("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/{want}");
+        let (_, schema) = client.call("GET", &schema, &[], Value::Null).await?;
+        let uid = uid.context("a flow")?;
+        assert_eq!(schema["metadata"]["uid"], uid.to_str()?, "{path} as {user}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_by_name_is_one_page_and_a_watch_ends_with_a_bookmark() -> Result<()> {
+    let cluster = cluster().flag("--controllers", "").start().await?;
+    let endpoint = cluster.endpoint().await?;
+    let mut client = Client::new(&endpoint).await?;
+    let config_maps = "/api/v1/namespaces/default/configmaps";
+    for name in ["a", "b", "c"] {
+        client.create(config_maps, json!({"metadata": {"name": name}})).await?;
+    }
+    let path = format!("{config_maps}?fieldSelector=metadata.name%3Da&limit=1");
+    let (_, list) = client.call("GET", &path, &[], Value::Null).await?;
+    assert_eq!(list["items"][0]["metadata"]["name"], "a");
+    assert_eq!(list["metadata"]["continue"], Value::Null, "{list}");
+
+    let watch = format!(
+        "{config_maps}?watch=1&fieldSelector=metadata.name%3Dnone&allowWatchBookmarks=true&timeoutSeconds=7"
+    );
+    let mut writer = Client::new(&endpoint).await?;
+    let watching = client.0.open("GET", &watch, &[], None).await?;
+    writer.create(config_maps, json!({"metadata": {"name": "d"}})).await?;
+    let text = http_body_util::BodyExt::collect(watching.into_body()).await?.to_bytes();
+    // The first line is the bookmark after the initial events.
+    let last_line = std::str::from_utf8(&text)?.lines().last().context("a bookmark")?;
+    let bookmark: Value = serde_json::from_str(last_line)?;
+    assert_eq!(bookmark["type"], "BOOKMARK", "{bookmark}");
+    let (_, last) = writer.call("GET", &format!("{config_maps}/d"), &[], Value::Null).await?;
+    let revision = |object: &Value| object["metadata"]["resourceVersion"].as_str().map(str::parse::<u64>);
+    let (bookmarked, last) = (revision(&bookmark["object"]), revision(&last));
+    assert!(bookmarked.context("a revision")?? >= last.context("a revision")??, "{bookmark}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn pages_about_the_process_and_its_health() -> Result<()> {
+    let cluster = cluster().flag("--controllers", "").flag("--event-ttl", "2h").start().await?;
+    let mut client = Client::new(&cluster.endpoint().await?).await?;
+    let accept = |kind: &str| format!("application/json;g=config.k8s.io;v=v1beta1;as={kind}");
+    let statusz = accept("Statusz");
+    let (code, status) = client.call("GET", "/statusz", &[("Accept", Some(&statusz))], Value::Null).await?;
+    assert_eq!((code, &status["emulationVersion"]), (200, &json!("1.36")), "{status}");
+    let paths = json!(["/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"]);
+    assert_eq!(status["paths"], paths);
+    let flagz = accept("Flagz");
+    let (_, flags) = client.call("GET", "/flagz", &[("Accept", Some(&flagz))], Value::Null).await?;
+    assert_eq!(flags["flags"]["event-ttl"], "2h", "{flags}");
+    let (_, health) = client.call("GET", "/readyz?verbose", &[], Value::Null).await?;
+    for line in
+        ["[+]etcd-readiness ok", "[+]poststarthook/crd-informer-synced ok", "[+]autoregister-completion ok"]
+    {
+        assert!(health.as_str().context("text")?.contains(line), "{health}");
+    }
+    let (_, indicators) = client.call("GET", "/metrics/slis", &[], Value::Null).await?;
+    let line = r#"kubernetes_healthcheck{name="etcd-readiness",type="readyz"} 1"#;
+    assert!(indicators.as_str().context("text")?.contains(line), "{indicators}");
+    Ok(())
+}

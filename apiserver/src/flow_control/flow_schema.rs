@@ -180,9 +180,13 @@ impl ResourceRule {
 impl NonResourceRule {
     fn matches(&self, verb: &str, path: &str) -> bool {
         has(&self.verbs, verb)
-            && self.urls.iter().any(|url| match url.strip_suffix('*') {
-                Some(prefix) => path.starts_with(prefix),
-                None => url == path,
+            && self.urls.iter().any(|url| {
+                // A path stands for all below it.
+                let parent = url.strip_suffix('*').unwrap_or(url);
+                let parent = parent.strip_suffix('/').unwrap_or(parent);
+                url == "*"
+                    || url == path
+                    || path.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
             })
     }
 }

@@ -242,7 +242,12 @@ impl Registry {
                 }
             }
         }
+        // An object that is listed by its name is a page of its own.
+        let is_of_one = options.continue_token.is_empty()
+            && options.fields.exact("metadata.name").is_some()
+            && (!info.namespaced || !filter.namespace.is_empty());
         if limit > 0
+            && !is_of_one
             && page.items.len() == limit
             && objects.next().is_some()
             && let Some(last) = page.items.last()

@@ -25,6 +25,9 @@ use crate::{Error, Result};
 
 /// The interval of bookmarks in a quiet watch that allows them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The time before the end of a watch at which there is another bookmark: clients that go on from
+/// it miss little.
+const LAST_BOOKMARK_BEFORE: Duration = Duration::from_secs(2);
 /// No watch lasts longer: clocks cannot count as far as clients can write.
 const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The largest number of changes in a batch, and of bytes of their objects, except for the last
@@ -93,6 +96,12 @@ impl Position {
     }
 }
 
+/// Returns the time of the next bookmark of a watch; its deadline if there is none before.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(LAST_BOOKMARK_BEFORE).filter(|last| *last > now);
+    last.map_or(deadline, |last| last.min(now + BOOKMARK_EVERY))
+}
+
 /// A running watch.
 pub struct Watch {
     filter: Filter,
@@ -105,8 +114,9 @@ pub struct Watch {
     then: Option<Change>,
     bookmarks: bool,
     next_bookmark: Instant,
-    /// The revision of the last bookmark, or of the beginning.
-    last_bookmark: Revision,
+    /// The revision of the beginning. Later ones are in a bookmark each time, even if nothing has
+    /// happened since the last bookmark.
+    began_at: Revision,
     deadline: Instant,
     /// Fires at the deadline or the next bookmark. It lives as long as the watch, since a new timer
     /// for each wait would cost more than the wait.
@@ -134,8 +144,8 @@ impl Registry {
             pending: Vec::new(),
             then: None,
             bookmarks: options.bookmarks,
-            next_bookmark: now + BOOKMARK_EVERY,
-            last_bookmark: Revision(asked),
+            next_bookmark: next_bookmark(now, now + timeout),
+            began_at: Revision(asked),
             deadline: now + timeout,
             timer: Box::pin(sleep_until(now + timeout)),
             retirement: info.retirement.clone(),
@@ -163,7 +173,7 @@ impl Registry {
             let snapshot = self.store.snapshot();
             let Ok(watcher) = self.store.watch(&info.storage.bucket, snapshot.revision()) else { continue };
             watch.watcher = Some(watcher);
-            watch.last_bookmark = snapshot.revision();
+            watch.began_at = snapshot.revision();
             watch.read = snapshot.revision();
             if initial != Some(false) {
                 let bucket = snapshot.bucket(&info.storage.bucket);
@@ -240,12 +250,11 @@ impl Watch {
                     return None;
                 }
                 None => {
-                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    self.next_bookmark = next_bookmark(Instant::now(), self.deadline);
                     let revision = watcher.progress();
-                    if revision <= self.last_bookmark {
+                    if revision <= self.began_at {
                         continue;
                     }
-                    self.last_bookmark = revision;
                     return Some(vec![Change::Bookmark { revision, initial_end: false }.into()]);
                 }
             };

@@ -26,6 +26,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::slow_requests::SlowRequests;
 use crate::telemetry::tracer::Tracer;
+use crate::telemetry::z_pages::ZPages;
 
 /// The number of responses that are rendered concurrently, chunk by chunk, if rendering costs more
 /// than copying.
@@ -47,6 +48,8 @@ pub struct Config {
     pub discovery: Discovery,
     /// Serves `/healthz`, `/livez` and `/readyz`.
     pub health: Health,
+    /// Serves `/statusz` and `/flagz`; None for a server without them.
+    pub z_pages: Option<ZPages>,
     /// The metrics.
     pub metrics: Metrics,
     /// Exports the spans of requests.
@@ -73,6 +76,7 @@ impl Config {
             extensions: Extensions::default(),
             discovery,
             health: Health::new(),
+            z_pages: None,
             metrics: Metrics::new(),
             tracer: Arc::default(),
             auditor: None,
@@ -104,6 +108,7 @@ pub(super) struct Shared {
     pub impersonator: Impersonator,
     pub discovery: Discovery,
     pub health: Health,
+    pub z_pages: Option<ZPages>,
     pub remote_apis: RemoteApis,
     pub metrics: Metrics,
     pub slow_requests: SlowRequests,
@@ -135,6 +140,7 @@ impl Api {
             extensions,
             discovery,
             health,
+            z_pages,
             metrics,
             tracer,
             auditor,
@@ -154,6 +160,7 @@ impl Api {
             impersonator: Impersonator::default(),
             discovery,
             health,
+            z_pages,
             remote_apis: RemoteApis::default(),
             metrics,
             slow_requests: SlowRequests::default(),

@@ -6,9 +6,9 @@
 //! | request | added by its layer |
 //! | --- | --- |
 //! | [`ReceivedRequest`] | its context |
-//! | [`AuthenticatedRequest`] | the user |
+//! | [`AuthenticatedRequest`] | the user, or the one whom that user impersonates |
 //! | [`ClassifiedRequest`] | the flow |
-//! | [`AuthorizedRequest`] | the user for whom it is authorized: the impersonated one, if there is one |
+//! | [`AuthorizedRequest`] | nothing: it is authorized |
 //! | [`TimedRequest`] | the deadline |
 //! | [`BufferedRequest`] | the body in memory |
 //! | [`MeasuredRequest`] | whether it is large |
@@ -80,7 +80,7 @@ pub struct ReceivedRequest<B> {
     pub body: B,
 }
 
-/// A request with an authenticated user.
+/// A request with an authenticated user, or with the one whom that user impersonates.
 pub struct AuthenticatedRequest<B> {
     pub context: Arc<RequestContext>,
     pub user: Arc<UserInfo>,
@@ -98,7 +98,7 @@ pub struct ClassifiedRequest<B> {
 /// A request that is authorized.
 pub struct AuthorizedRequest<B> {
     pub context: Arc<RequestContext>,
-    /// The user for whom it is authorized: the impersonated one, if there is one.
+    /// The user for whom it is authorized.
     pub user: Arc<UserInfo>,
     pub flow: Option<Flow>,
     pub body: B,
@@ -216,6 +216,13 @@ impl RequestContext {
             _ => false,
         };
         self.is_watch() || connects
+    }
+
+    /// Returns whether its response shows the flow. kube-apiserver has no flow for a log or a
+    /// connection to a pod, a node or a Service.
+    pub fn shows_flow(&self) -> bool {
+        let subresource = self.resource().map_or("", |request| &request.subresource);
+        !["log", "attach", "exec", "portforward", "proxy"].contains(&subresource)
     }
 
     /// Returns whether the request is for a path outside of the Kubernetes API.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::AsyncWriteExt;
@@ -36,7 +36,7 @@ use super::stack::respond;
 use super::streams::{MAX_CONCURRENT_STREAMS, Streams};
 use super::transfers::{STALL_TIMEOUT, Transfers, cuttable};
 use super::turns::Turns;
-use super::{Api, upgrade, websocket};
+use super::{Api, unread, upgrade, websocket};
 use crate::access::tls::Tls;
 use crate::webhook::keep_alive;
 
@@ -339,7 +339,15 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             if is_http2 && shared.goaway_chance.decide(goaway::random) {
                 shared.goaway.notify_one();
             }
-            let response = respond(&shared.api, request).await?;
+            let response = if is_http2 || request.body().is_end_stream() {
+                respond(&shared.api, request).await?
+            } else {
+                let (parts, body) = request.into_parts();
+                let (body, lender) = unread::lend(&parts.headers, body);
+                let mut response = respond(&shared.api, Request::from_parts(parts, body)).await?;
+                lender.finish(&mut response).await;
+                response
+            };
             let response = upgrade::detach(websocket::detach(response, &shared.transfers));
             Ok(response.map(|body| match (is_http2, body.is_one_piece()) {
                 (true, _) => body.on_socket(&shared.transfers, REQUEST_TIMEOUT),

@@ -67,6 +67,7 @@ mod traffic;
 mod transfers;
 mod tunnel;
 mod turns;
+mod unread;
 mod upgrade;
 mod verbs;
 mod websocket;
@@ -83,6 +84,7 @@ pub use goaway::GoawayChance;
 pub use openid::OPENID_PATHS;
 pub use proxy::Upstream;
 pub use refusals::{Refusal, Refusals};
+pub use router::INDICATORS_PATH;
 pub use traffic::{Observation, Traffic, Writer};
 pub use upgrade::ServeUpgraded;
 

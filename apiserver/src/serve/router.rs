@@ -21,6 +21,9 @@ use crate::request::info::RequestInfo;
 use crate::telemetry::metrics;
 use crate::{Error, Result};
 
+/// The path of the results of health checks, as metrics.
+pub const INDICATORS_PATH: &str = "/metrics/slis";
+
 /// Responds to a request that has passed all layers.
 ///
 /// - `remote`: the address of the client, where there is a socket.
@@ -99,6 +102,16 @@ fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, 
 fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
     if let Some(response) = shared.health.respond(path, &context.query) {
         return Ok(response.map(Body::from));
+    }
+    if let Some(pages) = &shared.z_pages
+        && let Some(response) =
+            pages.respond(path, &context.parts.headers, &context.query, shared.registry.now())
+    {
+        return Ok(response?.map(Body::from));
+    }
+    if path == INDICATORS_PATH {
+        let text = shared.health.indicators();
+        return Ok(respond::plain(200, metrics::CONTENT_TYPE, text.into()));
     }
     if path == "/metrics" {
         shared.metrics.storage_size(shared.registry.store.snapshot().bytes());

@@ -24,8 +24,8 @@ use super::exchange::ReceivedRequest;
 use super::incoming::Incoming;
 use super::layers::{
     Annotate, AuditId, Authenticate, Authorize, BeginSpan, CatchPanic, Classify, Compress, CountWork,
-    Execute, KeepConnection, LargeRequestPermit, LogReceipt, LogResponse, OmitBody, ReadBody, RecordRequest,
-    Rescue, SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
+    Execute, Impersonate, KeepConnection, LargeRequestPermit, LogReceipt, LogResponse, OmitBody, ReadBody,
+    RecordRequest, Rescue, SetDeadline, SwitchProtocols, Trace, cache_control, filter, take_seats,
 };
 use super::{Body, router};
 
@@ -99,11 +99,12 @@ fn stack<'a, B: Incoming + 'a>(
         // Audits the authenticated user; impersonation and authorization, which follow, are added
         // to the event.
         .layer(layer_fn(move |inner| LogReceipt::new(auditor, remote, inner)))
-        // By the user who authenticated, and before authorization: a response that denies a request
-        // shows its flow.
+        // Before all that depends on the user for whom a request is made.
+        .layer(filter(Impersonate { authorizer, impersonator }))
+        // Before authorization: a response that denies a request shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))
         // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.
-        .layer(filter(Authorize { authorizer, impersonator }))
+        .layer(filter(Authorize { authorizer }))
         // Bounds all waiting that follows.
         .layer(filter(SetDeadline))
         // A slow client holds nothing yet but its share.

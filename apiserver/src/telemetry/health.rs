@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -48,6 +48,30 @@ struct Check {
     name: Cow<'static, str>,
     endpoints: &'static [Endpoint],
     probe: Probe,
+    /// By [`Endpoint`].
+    results: [Results; 3],
+}
+
+/// The results of a check for an endpoint so far.
+#[derive(Default)]
+struct Results {
+    successes: AtomicU64,
+    errors: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+impl Results {
+    fn observe(&self, is_success: bool) {
+        let count = if is_success { &self.successes } else { &self.errors };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.has_failed.store(!is_success, Ordering::Relaxed);
+    }
+
+    /// Returns the number of errors, and of successes, with their labels.
+    fn counts(&self) -> [(&'static str, u64); 2] {
+        [("error", &self.errors), ("success", &self.successes)]
+            .map(|(status, count)| (status, count.load(Ordering::Relaxed)))
+    }
 }
 
 /// The checks, in the order in which they are listed.
@@ -94,14 +118,15 @@ impl Health {
         endpoints: &'static [Endpoint],
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.checks.push(Check { name: name.into(), endpoints, probe: Box::new(probe) });
+        let results = <[Results; 3]>::default();
+        self.checks.push(Check { name: name.into(), endpoints, probe: Box::new(probe), results });
     }
 
-    /// Adds the check `poststarthook/NAME`, which fails until the hook is finished.
-    pub fn hook(&mut self, name: &str) -> Hook {
+    /// Adds the check of a step of the start, which fails until the hook is finished.
+    pub fn hook(&mut self, name: impl Into<Cow<'static, str>>) -> Hook {
         let hook = Hook::default();
         let step = hook.clone();
-        self.check(format!("poststarthook/{name}"), Endpoint::ALL, move || {
+        self.check(name, Endpoint::ALL, move || {
             if step.is_finished() { Ok(()) } else { Err("not finished".to_owned()) }
         });
         hook
@@ -141,11 +166,56 @@ impl Health {
         let Some(name) = name else { return Some(self.sum(endpoint, query)) };
         let check = self.checks_of(endpoint).find(|check| check.name == name)?;
         Some(match (check.probe)() {
-            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Ok(()) => {
+                let mut response = text(StatusCode::OK, "ok".to_owned());
+                response.headers_mut().remove(header::X_CONTENT_TYPE_OPTIONS);
+                response
+            }
             Err(error) => {
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {error}\n"))
             }
         })
+    }
+
+    /// Renders the response of `/metrics/slis`: the results of the checks that have been made, in
+    /// Prometheus' text format.
+    ///
+    /// Source: KEP-3466.
+    pub fn indicators(&self) -> String {
+        let mut lines = String::from(
+            "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n\
+             # TYPE kubernetes_healthcheck gauge\n",
+        );
+        let mut totals = String::from(
+            "# HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.\n\
+             # TYPE kubernetes_healthchecks_total counter\n",
+        );
+        let mut checks: Vec<&Check> = self.checks.iter().collect();
+        checks.sort_by_key(|check| &check.name);
+        // A name may stand for several checks, each of an endpoint of its own.
+        for check in checks {
+            for endpoint in check.endpoints {
+                let (name, endpoint_name) = (&check.name, endpoint.name());
+                let results = &check.results[*endpoint as usize];
+                let counts = results.counts().into_iter().filter(|(_, count)| *count > 0);
+                let mut is_known = false;
+                for (status, count) in counts {
+                    is_known = true;
+                    let _ = writeln!(
+                        totals,
+                        r#"kubernetes_healthchecks_total{{name="{name}",status="{status}",type="{endpoint_name}"}} {count}"#
+                    );
+                }
+                if is_known {
+                    let value = u8::from(!results.has_failed.load(Ordering::Relaxed));
+                    let _ = writeln!(
+                        lines,
+                        r#"kubernetes_healthcheck{{name="{name}",type="{endpoint_name}"}} {value}"#
+                    );
+                }
+            }
+        }
+        lines + &totals
     }
 
     fn checks_of(&self, endpoint: Endpoint) -> impl Iterator<Item = &Check> {
@@ -160,12 +230,17 @@ impl Health {
         for check in self.checks_of(endpoint) {
             let verdict = if excluded.contains(&*check.name) {
                 "excluded: ok"
-            } else if let Err(error) = (check.probe)() {
-                tracing::info!(endpoint = name, check = %check.name, error, "health check failed");
-                failed = true;
-                "failed: reason withheld"
             } else {
-                "ok"
+                let result = (check.probe)();
+                check.results[endpoint as usize].observe(result.is_ok());
+                match result {
+                    Ok(()) => "ok",
+                    Err(error) => {
+                        tracing::info!(endpoint = name, check = %check.name, error, "health check failed");
+                        failed = true;
+                        "failed: reason withheld"
+                    }
+                }
             };
             let sign = if verdict.ends_with("ok") { '+' } else { '-' };
             let _ = writeln!(lines, "[{sign}]{} {verdict}", check.name);
@@ -215,7 +290,7 @@ mod tests {
     fn endpoints_report_their_checks() {
         let mut health = Health::new();
         health.check("etcd", &[Endpoint::Readyz], || Err("disk full".to_owned()));
-        let roles = health.hook("rbac/bootstrap-roles");
+        let roles = health.hook("poststarthook/rbac/bootstrap-roles");
         let shutdown = health.shutdown();
         roles.finish();
         let bad = "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n[+]poststarthook/rbac/bootstrap-roles ok\n\
@@ -244,13 +319,21 @@ mod tests {
         }
         shutdown.finish();
         assert!(get(&health, "/readyz?exclude=etcd").contains("[-]shutdown failed"));
+        let indicators = health.indicators();
+        for line in [
+            r#"kubernetes_healthcheck{name="etcd",type="readyz"} 0"#,
+            r#"kubernetes_healthcheck{name="ping",type="livez"} 1"#,
+            r#"kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"} 1"#,
+        ] {
+            assert!(indicators.contains(line), "{indicators}");
+        }
         assert!(health.passes(Endpoint::Livez) && !health.passes(Endpoint::Readyz));
     }
 
     #[test]
     fn a_hook_holds_the_server_back_until_it_is_finished() {
         let mut health = Health::new();
-        let hook = health.hook("start");
+        let hook = health.hook("poststarthook/start");
         assert!(!health.passes(Endpoint::Readyz));
         assert_eq!(get(&health, "/readyz/poststarthook/start"), "500 internal server error: not finished\n");
         hook.finish();

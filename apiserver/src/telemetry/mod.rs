@@ -1,5 +1,5 @@
-//! Telemetry: [`health`], [`metrics`], [`latency`], the log of [`slow_requests`], and spans for a
-//! collector ([`tracer`]).
+//! Telemetry: [`health`], [`metrics`], [`latency`], the log of [`slow_requests`], pages about the
+//! process ([`z_pages`]), and spans for a collector ([`tracer`]).
 //!
 //! None depends on modules of the server: health checks are closures that are passed in, all else
 //! are values that are reported.
@@ -10,6 +10,8 @@ pub mod metrics;
 pub mod slow_requests;
 pub mod trace_context;
 pub mod tracer;
+pub mod z_pages;
 
 pub use health::{Endpoint, Health, Hook};
 pub use metrics::{Metrics, RequestLabels};
+pub use z_pages::ZPages;

@@ -109,8 +109,13 @@ impl Strategy for CertificateSigningRequestStrategy {
             restore(object, old.as_object(), "spec");
             restore(object, old.as_object(), "status");
         }
-        if let (Some(conditions), Some(status)) = (conditions, object_at(object, "status")) {
-            status.insert("conditions".into(), conditions);
+        // That there are none is a change, too: validation decides about it.
+        if let Some(conditions) = conditions.filter(|conditions| !conditions.is_null()) {
+            if let Some(status) = object_at(object, "status") {
+                status.insert("conditions".into(), conditions);
+            }
+        } else if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            status.remove("conditions");
         }
     }
 

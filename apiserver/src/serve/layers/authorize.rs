@@ -1,18 +1,15 @@
-//! Authorization: whether a user may make a request, and as which other user.
+//! Authorization: whether a user may make a request.
 
 use super::RequestFilter;
 use crate::Error;
 use crate::access::UserInfo;
 use crate::access::authorize::{self, Authorizer};
-use crate::access::impersonate::Impersonator;
 use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestContext, RequestRefusal};
 
-/// Authorizes requests. An impersonated user, if the request has one and its user may impersonate
-/// it, takes the place of the user.
+/// Authorizes requests.
 #[derive(Clone, Copy)]
 pub struct Authorize<'a> {
     pub authorizer: &'a Authorizer,
-    pub impersonator: &'a Impersonator,
 }
 
 impl Authorize<'_> {
@@ -37,20 +34,9 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
 
     fn request(&self, request: ClassifiedRequest<B>) -> Result<(AuthorizedRequest<B>, ()), RequestRefusal> {
         let ClassifiedRequest { context, user, flow, body } = request;
-        self.authorizer.refresh();
-        let attributes = context.attributes();
-        let headers = &context.parts.headers;
-        let impersonated = self.impersonator.impersonate(headers, &user, &attributes, self.authorizer);
-        let impersonated = impersonated.map_err(RequestRefusal::Denied)?;
-        if let Some(impersonated) = &impersonated {
-            context.audit.log_impersonated_user(impersonated);
-            // A request is authorized once.
-            drop(context.impersonated.set(impersonated.user.clone()));
-        }
-        let user = impersonated.map_or(user, |impersonated| impersonated.user);
         match context.audit.is_enabled() {
             true => self.check_audited(&context, &user),
-            false => self.authorizer.check(&user, &attributes),
+            false => self.authorizer.check(&user, &context.attributes()),
         }
         .map_err(RequestRefusal::Denied)?;
         Ok((AuthorizedRequest { context, user, flow, body }, ()))
@@ -66,9 +52,10 @@ mod tests {
 
     use super::*;
     use crate::access::authenticate::MASTERS;
+    use crate::access::impersonate::Impersonator;
     use crate::serve::Body;
-    use crate::serve::exchange::ReceivedRequest;
-    use crate::serve::layers::filter;
+    use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest};
+    use crate::serve::layers::{Impersonate, filter};
     use crate::serve::testing;
     use crate::testing::always_deny;
 
@@ -87,9 +74,17 @@ mod tests {
             ("a stranger as a master", "devs", &as_root, Err(403)),
             ("as a group of nobody", MASTERS, &nobody, Err(400)),
         ] {
-            let authorize = Authorize { authorizer: &authorizer, impersonator: &impersonator };
-            let stack =
-                ServiceBuilder::new().layer(filter(authorize)).service_fn(|request: AuthorizedRequest<_>| {
+            let impersonate = Impersonate { authorizer: &authorizer, impersonator: &impersonator };
+            let stack = ServiceBuilder::new()
+                .layer(filter(impersonate))
+                .map_request(|AuthenticatedRequest { context, user, body }| ClassifiedRequest {
+                    context,
+                    user,
+                    flow: None,
+                    body,
+                })
+                .layer(filter(Authorize { authorizer: &authorizer }))
+                .service_fn(|request: AuthorizedRequest<_>| {
                     let mut response = Response::new(Body::empty());
                     let name = request.user.name.parse().expect("a header value");
                     response.headers_mut().insert("user", name);
@@ -97,7 +92,7 @@ mod tests {
                 });
             let ReceivedRequest { context, body } = testing::received("GET", "/api/v1/secrets", headers);
             let user = Arc::new(UserInfo::new("alice", &[group]).authenticated());
-            let response = stack.oneshot(ClassifiedRequest { context, user, flow: None, body }).await;
+            let response = stack.oneshot(AuthenticatedRequest { context, user, body }).await;
             let got = match &response {
                 Ok(response) => Ok(response.headers()["user"].to_str().expect("text")),
                 Err(RequestRefusal::Denied(error)) => Err(error.code()),

@@ -22,7 +22,7 @@ impl<B> RequestFilter<AuthenticatedRequest<B>> for Classify<'_> {
     ) -> Result<(ClassifiedRequest<B>, ()), RequestRefusal> {
         let AuthenticatedRequest { context, user, body } = request;
         let flow = self.flow_controller.classify(&user, &context.attributes());
-        if let Some(flow) = &flow {
+        if let Some(flow) = flow.as_ref().filter(|_| context.shows_flow()) {
             // A request is classified once.
             let _ = context.flow_headers.set(flow.headers());
         }

@@ -15,7 +15,7 @@ use crate::serve::Body;
 use crate::serve::exchange::ReceivedRequest;
 
 /// Smaller responses are not worth compressing.
-const GZIP_FROM: usize = 128 * 1024;
+const GZIP_FROM: usize = 128 * 1024 + 1;
 
 /// Compresses large responses, chunk by chunk as they are sent.
 #[derive(Clone, Copy)]
@@ -47,10 +47,10 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Compress {
     }
 }
 
+/// Returns whether the first header lists gzip, without a quality: as kube-apiserver reads it.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    headers.get_all(header::ACCEPT_ENCODING).iter().any(|value| {
-        value.to_str().is_ok_and(|v| v.split(',').any(|e| e.split(';').next().unwrap_or("").trim() == "gzip"))
-    })
+    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.split(',').any(|encoding| encoding.trim() == "gzip"))
 }
 
 /// Chunks, compressed one after the other.
@@ -99,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_answers_are_compressed_for_those_who_take_it() {
-        let gzip = [("accept-encoding", "br, gzip;q=1")];
+        let gzip = [("accept-encoding", "br, gzip")];
         let chunk = |i: u8| Bytes::from(vec![i; GZIP_FROM]);
         let full = |size: usize| Body::from(chunk(1).slice(..size));
         let chunks = || Body::chunks(3 * GZIP_FROM, (0..3).map(chunk), false);
@@ -134,8 +134,9 @@ mod tests {
             (&[][..], false),
             (&["gzip"], true),
             (&["deflate, gzip"], true),
-            (&["br", "gzip;q=0.5"], true),
-            (&["gzip;q=0"], true),
+            (&["br", "gzip"], false),
+            (&["br, gzip;q=0.5"], false),
+            (&["gzip;q=0"], false),
             (&["*"], false),
             (&["identity;q=0"], false),
             (&["x-gzip, GZIP"], false),

@@ -1,5 +1,6 @@
 //! Declarations: the macro that makes a struct of options, and its flags as a table.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use super::form::Form;
@@ -13,6 +14,18 @@ pub trait Declared: Default + Sized + 'static {
     /// The flags, in the order of the declarations, which is that of `--help`.
     fn flags() -> impl Iterator<Item = &'static Flag<Self>> {
         Self::FIELDS.iter().flatten()
+    }
+
+    /// Returns the values of the flags of `serve`, by their names; an absent one is empty.
+    fn values(&self) -> BTreeMap<String, String> {
+        let absent = |flag: &Flag<Self>| match flag.values {
+            Values::Switch => "false".to_owned(),
+            _ => String::new(),
+        };
+        Self::flags()
+            .filter(|flag| flag.usage.serve)
+            .map(|flag| (flag.name.to_owned(), (flag.write)(self).unwrap_or_else(|| absent(flag))))
+            .collect()
     }
 
     /// Replaces numbers outside of their ranges by the nearest inside.

@@ -29,7 +29,7 @@ pub trait Form<T> {
     /// The reason, in a form that follows the flag and the value.
     fn read(&self, texts: &[OsString]) -> Result<T, String>;
 
-    /// Writes a default; None for an absent one.
+    /// Writes a value, such as the default; None for an absent one.
     fn write(&self, value: &T) -> Option<String>;
 
     /// The range of the number in the value.
@@ -193,15 +193,32 @@ fn each<T: FromStr<Err: Display>>(texts: &[OsString]) -> Result<Vec<T>, String> 
 /// A value for each repetition of the flag.
 pub struct Each;
 
-impl<T: FromStr<Err: Display>> Form<Vec<T>> for Each {
+impl<T: FromStr<Err: Display> + Display> Form<Vec<T>> for Each {
     const VALUES: Values = Values::Each;
 
     fn read(&self, texts: &[OsString]) -> Result<Vec<T>, String> {
         each(texts)
     }
 
-    fn write(&self, _: &Vec<T>) -> Option<String> {
-        None
+    fn write(&self, value: &Vec<T>) -> Option<String> {
+        let texts: Vec<String> = value.iter().map(T::to_string).collect();
+        (!texts.is_empty()).then(|| texts.join(","))
+    }
+}
+
+/// A path for each repetition of the flag.
+pub struct EachFile;
+
+impl Form<Vec<PathBuf>> for EachFile {
+    const VALUES: Values = Values::Each;
+
+    fn read(&self, texts: &[OsString]) -> Result<Vec<PathBuf>, String> {
+        each(texts)
+    }
+
+    fn write(&self, value: &Vec<PathBuf>) -> Option<String> {
+        let texts: Vec<String> = value.iter().map(|path| path.display().to_string()).collect();
+        (!texts.is_empty()).then(|| texts.join(","))
     }
 }
 

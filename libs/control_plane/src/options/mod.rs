@@ -36,8 +36,8 @@ pub use values::Values;
 use crate::opened::OpenRecord;
 
 use form::{
-    AtMost, Authorization, Chance, ClockName, Each, File, Gates, List, Listen, MaybeParsed, NameOrNone,
-    Parsed, ParsedOrNone, ProfileName, Selection, Switch, When,
+    AtMost, Authorization, Chance, ClockName, Each, EachFile, File, Gates, List, Listen, MaybeParsed,
+    NameOrNone, Parsed, ParsedOrNone, ProfileName, Selection, Switch, When,
 };
 
 /// The data directory of `serve`, unless a flag has another.
@@ -238,7 +238,7 @@ options! {
             "service-account-signing-key-file" "FILE" as File, DROP_IN;
         /// Public keys or certificates that verify service account tokens too.
         key_files: Vec<PathBuf> = Vec::new(),
-            "service-account-key-file" "FILE" as Each, DROP_IN;
+            "service-account-key-file" "FILE" as EachFile, DROP_IN;
         /// The issuers of service account tokens: the first is in new tokens, all are accepted.
         issuers: Vec<String> = Vec::new(),
             "service-account-issuer" "ISSUER" as Each, DROP_IN;

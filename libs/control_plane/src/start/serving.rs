@@ -8,10 +8,12 @@ use coracle_apiserver::access::certificates::Certificates;
 use coracle_apiserver::apiextensions::{CustomResources, KnownDefinitions};
 use coracle_apiserver::audit::Auditor;
 use coracle_apiserver::discovery::Discovery;
+use coracle_apiserver::discovery::version::GIT_VERSION;
 use coracle_apiserver::registry::Registry;
-use coracle_apiserver::serve::{Api, Config, Extensions, OPENID_PATHS, Refusal};
+use coracle_apiserver::serve::{Api, Config, Extensions, INDICATORS_PATH, OPENID_PATHS, Refusal};
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
+use coracle_apiserver::telemetry::z_pages::ZPages;
 use coracle_builtin::start::IdentityLease;
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
@@ -31,7 +33,7 @@ use super::preparation::Preparation;
 use crate::forks::ForksOf;
 use crate::kinds::Kinds;
 use crate::opened::READ_ONLY;
-use crate::options::Options;
+use crate::options::{Declared, Options};
 use crate::recording::Recording;
 
 /// The parts that an API server is made of.
@@ -135,7 +137,12 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         clock,
     }));
     let ServerHealth { health, start_hooks, shutdown } = health(&registry.store, readiness);
-    let other_paths = health.paths().chain(["/metrics"].into_iter().chain(OPENID_PATHS).map(str::to_owned));
+    let pages = ["/metrics", INDICATORS_PATH].into_iter().chain(OPENID_PATHS).chain(ZPages::PATHS);
+    let other_paths: Vec<String> = health.paths().chain(pages.map(str::to_owned)).collect();
+    let z_pages = {
+        let paths = other_paths.iter().cloned().chain(["/version".to_owned()]);
+        ZPages::new(registry.now(), GIT_VERSION, paths, options.values())
+    };
     let remote = RemoteApis::default();
     let address = listener.address();
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
@@ -172,6 +179,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         },
         discovery,
         health,
+        z_pages: Some(z_pages),
         metrics,
         tracer: tracer.clone(),
         auditor: auditor.clone(),
