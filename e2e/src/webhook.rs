@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, LOCATION};
+use hyper::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -114,7 +114,11 @@ async fn respond(
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
     let review: Value = serde_json::from_slice(&body)?;
-    reviews.lock().push(review.clone());
+    let number = {
+        let mut reviews = reviews.lock();
+        reviews.push(review.clone());
+        reviews.len()
+    };
     let mut response = Response::new(Full::default());
     let document = match path.as_str() {
         "/slow" => {
@@ -129,6 +133,15 @@ async fn respond(
         }
         "/large" => " ".repeat(10 << 20),
         "/text" => "I am no AdmissionReview".to_owned(),
+        "/overloaded" => {
+            busy(&mut response)?;
+            "too much to do".to_owned()
+        }
+        // Every third request is handled.
+        "/busy" if !number.is_multiple_of(3) => {
+            busy(&mut response)?;
+            String::new()
+        }
         "/error" => {
             *response.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
             response.headers_mut().insert(CONTENT_TYPE, "text/plain".parse()?);
@@ -145,6 +158,13 @@ async fn respond(
     };
     *response.body_mut() = Full::new(document.into());
     Ok(response)
+}
+
+/// Makes a response that asks the client to try again.
+fn busy(response: &mut Response<Full<Bytes>>) -> Result<()> {
+    *response.status_mut() = hyper::StatusCode::TOO_MANY_REQUESTS;
+    response.headers_mut().insert(RETRY_AFTER, "0".parse()?);
+    Ok(())
 }
 
 /// Returns the members of a response that contain a JSON patch.

@@ -185,6 +185,23 @@ async fn mutating_webhooks_change_objects_in_order_and_again_if_needed() -> Resu
 }
 
 #[tokio::test]
+async fn a_webhook_that_asks_for_patience_is_called_again() -> Result<()> {
+    let server = WebhookServer::start(&["127.0.0.1"], allow()).await?;
+    let (_cluster, mut connection) = start().await?;
+    for (path, code, calls) in [("/busy", 201, 3), ("/overloaded", 500, 11)] {
+        let webhook = configuration("Validating", "w", &server.url(path), &server.ca_bundle, &json!({}));
+        configure(&mut connection, &webhook).await?;
+        let (got, body) = call(&mut connection, "POST", CONFIG_MAPS, &config_map("c")).await?;
+        ensure!(got == code, "{body}");
+        let reviews = server.take_reviews();
+        ensure!(reviews.len() == calls, "{path}: {} calls", reviews.len());
+        ensure!(server.connections() == 1, "{} connections", server.connections());
+        remove(&mut connection, "validating", "w").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn servers_that_misbehave_end_in_the_failure_policy() -> Result<()> {
     let handler: Handler = Arc::new(|path, _| match path {
         "/wrong-uid" => json!({"uid": "x", "allowed": true}),
@@ -222,6 +239,12 @@ async fn servers_that_misbehave_end_in_the_failure_policy() -> Result<()> {
             server.url("/error"),
             &server.ca_bundle,
             "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding"
+                .to_owned(),
+        ),
+        (
+            server.url("/overloaded"),
+            &server.ca_bundle,
+            "failed to call webhook: the server has received too many requests and has asked us to try again later"
                 .to_owned(),
         ),
         (

@@ -14,11 +14,13 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use crate::codec::limits::{Limits, measure};
-use crate::field::quote;
+use crate::field::{Errors, Field, Path, quote};
 use crate::object_meta::ObjectMeta;
 use crate::registry::Registry;
 use crate::resource_info::Converter;
 use crate::schema::schema;
+use crate::validation::labels::validate_labels;
+use crate::validation::metadata::validate_annotations;
 use crate::webhook::{CallError, ClientConfig, ConversionFailure, Post, TransportError, excerpt};
 use crate::{Error, Result, codec};
 
@@ -241,6 +243,10 @@ fn accept(original: &Value, mut converted: Value, to: &str) -> Result<Value, Con
             None | Some(Value::Null) => _ = metadata.remove(name),
             Some(Value::Object(map)) => {
                 check_texts(name, map)?;
+                let kept = metadata.get(name).and_then(Value::as_object);
+                if kept.map_or(!map.is_empty(), |kept| kept != map) {
+                    check_content(name, &received[name])?;
+                }
                 metadata.insert(name.to_owned(), map.clone().into());
             }
             Some(other) => {
@@ -263,6 +269,18 @@ fn check_texts(name: &str, map: &Map<String, Value>) -> Result<(), ConversionErr
             go_type(value)
         ))),
     }
+}
+
+/// Checks changed labels or annotations.
+fn check_content(name: &str, map: &Value) -> Result<(), ConversionError> {
+    let mut errors = Errors::new();
+    if name == "labels" {
+        validate_labels(&Field::at(Some(map), Path::of("metadata.labels")), &mut errors);
+    } else {
+        // The path is the one that kube-apiserver's errors have.
+        validate_annotations(&Field::at(Some(map), Path::of("metadata.annotation")), &mut errors);
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ConversionError::Metadata(errors.summary())) }
 }
 
 /// Returns the type that Go decodes a JSON value as.
@@ -326,6 +344,13 @@ mod tests {
                 ConversionError::Metadata(
                     "metadata.labels[a] must be a string, but is int64 in converted object".into(),
                 ),
+            ),
+            (
+                |o| o["metadata"]["labels"] = json!({"a": "x".repeat(64)}),
+                ConversionError::Metadata(format!(
+                    "metadata.labels: Invalid value: {:?}: must be no more than 63 bytes",
+                    "x".repeat(64)
+                )),
             ),
         ] {
             assert_eq!(accept(&original, with(change), "e.x/v2"), Err(want));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::{self, Client};
@@ -41,6 +41,10 @@ const READ_BUFFER: usize = 128 << 10;
 /// The bytes of the text of an unsuccessful response that are repeated, as client-go's
 /// `maxUnstructuredResponseTextBytes`.
 const MAX_ERROR_TEXT: usize = 2048;
+/// The retries of a call whose responses ask for them, as those of client-go.
+const MAX_RETRIES: u32 = 10;
+/// The bytes of a response that are read before a retry, as client-go reads them.
+const MAX_SKIPPED: usize = 64 << 10;
 /// The User-Agent of calls to webhooks.
 const USER_AGENT: &str = "kube-apiserver-admission";
 
@@ -138,7 +142,8 @@ impl ClientManager {
         self
     }
 
-    /// Posts a document and returns the body of a successful response.
+    /// Posts a document and returns the body of a successful response. A server that responds with
+    /// `Retry-After` is called again, within the time limit.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -156,10 +161,26 @@ impl ClientManager {
             .map_err(|_| ConfigError::Url(url.clone()))?;
         trace_context::inject(request.headers_mut());
         let deadline = tokio::time::Instant::now() + call.timeout;
-        let response = match tokio::time::timeout_at(deadline, client.request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(transport(client_error(&error))),
-            Err(_) => return Err(transport(TransportError::Deadline)),
+        let mut retries = 0;
+        let response = loop {
+            let response = match tokio::time::timeout_at(deadline, client.request(request.clone())).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => return Err(transport(client_error(&error))),
+                Err(_) => return Err(transport(TransportError::Deadline)),
+            };
+            match retry_after(response.status(), response.headers()) {
+                Some(wait) if retries < MAX_RETRIES => {
+                    retries += 1;
+                    let pause = async {
+                        skip(response.into_body()).await;
+                        tokio::time::sleep(wait).await;
+                    };
+                    if tokio::time::timeout_at(deadline, pause).await.is_err() {
+                        return Err(transport(TransportError::Deadline));
+                    }
+                }
+                _ => break response,
+            }
         };
         match tokio::time::timeout_at(deadline, read(response, call.limit)).await {
             Ok(body) => body,
@@ -301,6 +322,25 @@ impl ClientManager {
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok((Arc::new(config), server_name))
+    }
+}
+
+/// Returns the time after which a response asks to be called again, as client-go reads it.
+fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
+        return None;
+    }
+    let seconds: i64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// Reads a short body and drops it, so that the connection can be used again.
+async fn skip(mut body: Incoming) {
+    let mut size = 0;
+    while size < MAX_SKIPPED
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        size += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 

@@ -13,8 +13,9 @@ use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
 
-/// The size of a compiled pattern, in bytes.
-const MAX_BYTES: usize = 4 << 20;
+/// The size of a compiled pattern, in bytes. Classes such as `\p{L}` take some thousand for each
+/// repetition.
+const MAX_BYTES: usize = 16 << 20;
 /// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand
 /// times as much.
 const MAX_LENGTH: usize = 10_000;
@@ -424,6 +425,13 @@ mod tests {
             (r"^[+-]$", "-", true),
             (r"^[0-9a-zA-Z-.]+$", "a-.Z", true),
             (r"^[a-z-0-9]+$", "a-0", true),
+            (r"^[\p{L}]{0,200}$", "é", true),
+            // A host name, in the definition of an OpenShift Ingress.
+            (
+                r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",
+                "a.example",
+                true,
+            ),
             (r"^[+--]+$", ",", true),
             (r"^[\x00-\x1f]$", "\n", true),
             (r"^[\.-\/]+$", "./", true),

@@ -58,23 +58,31 @@ impl MutatingAdmissionPolicy {
         // Matches are determined before any policy changes the object.
         let due = self.due(&policies, &bindings, attributes, cluster, &mut failures).await?;
         let mut invoked = false;
+        let mut patched = false;
         for invocation in &due {
             let key = invocation.key();
             // The reinvocation only repeats invocations of the first pass.
             if is_reinvoke && !attributes.reinvocation.of_plugin(NAME).should_reinvoke(&key) {
                 continue;
             }
-            let Some(changed) = self.invoke(invocation, attributes, cluster, &mut failures).await? else {
+            let Some(effect) = self.invoke(invocation, attributes, cluster, &mut failures).await? else {
                 continue;
             };
             invoked = true;
-            if changed {
+            patched |= effect != Effect::None;
+            if effect == Effect::Changed {
                 attributes.reinvocation.of_plugin(NAME).require_all();
                 attributes.reinvocation.require();
             }
             if invocation.policy.reinvoke_if_needed {
                 attributes.reinvocation.of_plugin(NAME).add_invoked(&key);
             }
+        }
+        if patched {
+            // As in kube-apiserver, a patched object counts as changed, even if it is equal: the last
+            // policy is invoked again, too.
+            attributes.reinvocation.of_plugin(NAME).require_all();
+            attributes.reinvocation.require();
         }
         if invoked {
             attributes.reinvocation.of_plugin(NAME).finish(attributes.object);
@@ -121,15 +129,15 @@ impl MutatingAdmissionPolicy {
         self.context.metrics.mutating_policy(labels, began.elapsed());
     }
 
-    /// Applies the mutations of a policy, and returns whether they change the object; None if the
-    /// policy's conditions do not hold.
+    /// Applies the mutations of a policy, and returns their effect; None if the policy's conditions
+    /// do not hold.
     async fn invoke(
         &self,
         due: &Due<'_>,
         attributes: &mut AdmissionAttributes<'_>,
         cluster: &dyn Cluster,
         failures: &mut Failures,
-    ) -> Result<Option<bool>> {
+    ) -> Result<Option<Effect>> {
         let resources = self.context.resources.load_full();
         let resource = attributes.resource;
         let requested = resources.find(&resource.group, attributes.version, &resource.resource);
@@ -149,7 +157,7 @@ impl MutatingAdmissionPolicy {
                 return Ok(None);
             }
         }
-        let mut changed = false;
+        let mut effect = Effect::None;
         for mutation in &expressions.mutations {
             let began = Instant::now();
             let request = RequestVariables::new(attributes, &objects, &self.context.authorizer, cluster)?;
@@ -158,10 +166,13 @@ impl MutatingAdmissionPolicy {
             match background::evaluate(mutate).await? {
                 Ok(mutated) => {
                     self.observe(due, began, "no_error");
+                    if objects.object.is_some() {
+                        effect = effect.max(Effect::Patched);
+                    }
                     if let Some(object) = mutated.filter(|mutated| Some(mutated) != objects.object.as_ref()) {
                         attributes.replace_object(objects.to_internal(requested, object).await?);
                         objects.update(attributes).await?;
-                        changed = true;
+                        effect = Effect::Changed;
                     }
                 }
                 Err(Failed::Request(error)) => {
@@ -174,8 +185,18 @@ impl MutatingAdmissionPolicy {
                 }
             }
         }
-        Ok(Some(changed))
+        Ok(Some(effect))
     }
+}
+
+/// The effect of an invocation on the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Effect {
+    /// No mutation was evaluated without an error, or there is no object.
+    None,
+    /// The patches leave the object as it is.
+    Patched,
+    Changed,
 }
 
 /// A policy that is to be invoked.

@@ -217,6 +217,32 @@ fn mutations_are_applied_in_order() {
 }
 
 #[test]
+fn a_single_policy_is_invoked_again_if_needed() {
+    for (policy, want) in [("IfNeeded", "xx"), ("Never", "x")] {
+        let expression = "[JSONPatch{op: 'replace', path: '/data/a', value: object.data.a + 'x'}]";
+        let spec = json!({
+            "matchConstraints": constraints(),
+            "reinvocationPolicy": policy,
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        });
+        let world = world()
+            .with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
+            .with(
+                GROUP,
+                "mutatingadmissionpolicybindings",
+                json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}}),
+            );
+        let plugin = MutatingAdmissionPolicy::new(context());
+        let mut request = config_map(json!({"a": ""}));
+        let mut attributes = request.attributes();
+        block_on(plugin.admit(&mut attributes, &world)).expect("admitted");
+        assert!(attributes.reinvocation.begin_reinvoke());
+        block_on(plugin.admit(&mut attributes, &world)).expect("admitted again");
+        assert_eq!(attributes.object["data"]["a"], want, "{policy}");
+    }
+}
+
+#[test]
 fn a_test_that_does_not_hold_skips_its_mutation_alone() {
     let patch = |expression: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}});
     let add = "JSONPatch{op: 'add', path: '/data/b', value: '2'}";

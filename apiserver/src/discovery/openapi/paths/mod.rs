@@ -232,7 +232,8 @@ pub(super) fn tag(group: &str, version: Option<&str>) -> String {
 /// `rbac.authorization.k8s.io`.
 pub(super) fn group_id(group: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
-    group.strip_suffix(".k8s.io").unwrap_or(group).split('.').map(title).collect()
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    group.strip_suffix(".k8s.io").unwrap_or(group).split(|c| !is_part(c)).map(title).collect()
 }
 
 fn prefix(group: &str, version: &str) -> String {
@@ -496,4 +497,21 @@ fn responses(codes: &[u16], media_types: &[&str], schema: &Value) -> Value {
 
 fn content(media_types: &[&str], schema: &Value) -> Map<String, Value> {
     media_types.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_names_of_letters_in_operations() {
+        for (group, id, name) in [
+            ("", "Core", "core_v1"),
+            ("rbac.authorization.k8s.io", "RbacAuthorization", "rbacAuthorization_v1"),
+            ("external-secrets.io", "ExternalSecretsIo", "externalSecretsIo_v1"),
+            ("bootstrap.cluster.x-k8s.io", "BootstrapClusterXK8sIo", "bootstrapClusterXK8sIo_v1"),
+        ] {
+            assert_eq!((&*group_id(group), &*tag(group, Some("v1"))), (id, name), "{group}");
+        }
+    }
 }
