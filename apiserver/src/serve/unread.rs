@@ -123,15 +123,11 @@ mod tests {
 
     use super::*;
 
-    type Frames = Vec<Result<Frame<Bytes>, Infallible>>;
+    type Piece = Result<Frame<Bytes>, Infallible>;
 
-    fn body(
-        pieces: usize,
-        size: usize,
-    ) -> StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>> {
-        let pieces: Frames =
-            vec![Bytes::from(vec![0; size]); pieces].into_iter().map(|p| Ok(Frame::data(p))).collect();
-        StreamBody::new(stream::iter(pieces))
+    fn body(pieces: usize, size: usize) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
+        let pieces = vec![Bytes::from(vec![0; size]); pieces].into_iter();
+        StreamBody::new(stream::iter(pieces.map(|piece| -> Piece { Ok(Frame::data(piece)) })))
     }
 
     async fn closes(headers: &HeaderMap, pieces: usize, size: usize, reads: bool) -> bool {
@@ -166,8 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_ends_the_connection() {
-        let (lent, lender) =
-            lend(&HeaderMap::new(), StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()));
+        let (lent, lender) = lend(&HeaderMap::new(), StreamBody::new(stream::pending::<Piece>()));
         drop(lent);
         let mut response = Response::new(());
         lender.finish(&mut response).await;
