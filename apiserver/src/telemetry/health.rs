@@ -192,21 +192,18 @@ impl Health {
         );
         let mut checks: Vec<&Check> = self.checks.iter().collect();
         checks.sort_by_key(|check| &check.name);
-        // A name may stand for several checks, each of an endpoint of its own.
         for check in checks {
             for endpoint in check.endpoints {
                 let (name, endpoint_name) = (&check.name, endpoint.name());
                 let results = &check.results[*endpoint as usize];
                 let counts = results.counts().into_iter().filter(|(_, count)| *count > 0);
-                let mut is_known = false;
-                for (status, count) in counts {
-                    is_known = true;
+                for (status, count) in counts.clone() {
                     let _ = writeln!(
                         totals,
                         r#"kubernetes_healthchecks_total{{name="{name}",status="{status}",type="{endpoint_name}"}} {count}"#
                     );
                 }
-                if is_known {
+                if counts.count() > 0 {
                     let value = u8::from(!results.has_failed.load(Ordering::Relaxed));
                     let _ = writeln!(
                         lines,

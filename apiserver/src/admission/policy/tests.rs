@@ -149,16 +149,18 @@ fn mutated(mutations: Value, data: Value) -> Result<Value, String> {
     mutated_by(json!({"mutations": mutations}), data)
 }
 
-fn mutated_by(mut spec: Value, data: Value) -> Result<Value, String> {
+fn world_mutated_by(mut spec: Value, reinvocation: &str) -> World {
     spec["matchConstraints"] = constraints();
-    spec["reinvocationPolicy"] = "Never".into();
-    let world = world()
-        .with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
-        .with(
-            GROUP,
-            "mutatingadmissionpolicybindings",
-            json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}}),
-        );
+    spec["reinvocationPolicy"] = reinvocation.into();
+    world().with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec})).with(
+        GROUP,
+        "mutatingadmissionpolicybindings",
+        json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}}),
+    )
+}
+
+fn mutated_by(spec: Value, data: Value) -> Result<Value, String> {
+    let world = world_mutated_by(spec, "Never");
     let plugin = MutatingAdmissionPolicy::new(context());
     let mut request = config_map(data);
     let mut attributes = request.attributes();
@@ -220,18 +222,8 @@ fn mutations_are_applied_in_order() {
 fn a_single_policy_is_invoked_again_if_needed() {
     for (policy, want) in [("IfNeeded", "xx"), ("Never", "x")] {
         let expression = "[JSONPatch{op: 'replace', path: '/data/a', value: object.data.a + 'x'}]";
-        let spec = json!({
-            "matchConstraints": constraints(),
-            "reinvocationPolicy": policy,
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-        });
-        let world = world()
-            .with(GROUP, "mutatingadmissionpolicies", json!({"metadata": {"name": "p"}, "spec": spec}))
-            .with(
-                GROUP,
-                "mutatingadmissionpolicybindings",
-                json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}}),
-            );
+        let mutations = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
+        let world = world_mutated_by(json!({"mutations": mutations}), policy);
         let plugin = MutatingAdmissionPolicy::new(context());
         let mut request = config_map(json!({"a": ""}));
         let mut attributes = request.attributes();

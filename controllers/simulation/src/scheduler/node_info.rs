@@ -1,5 +1,6 @@
 //! A node as the scheduler sees it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use coracle_kinds::resources::resource_list;
@@ -34,8 +35,8 @@ pub struct NodeInfo {
     pub non_zero_requested: CpuAndMemory,
     /// Its pods, and those that are nominated for it.
     pub pods: Vec<Arc<Pod>>,
-    /// The pods that are only nominated for the node.
-    pub nominated: Vec<Arc<Pod>>,
+    /// The pods that are only nominated for the node, by uid.
+    pub nominated: HashMap<String, Arc<Pod>>,
     /// The pods with required anti-affinity.
     pub pods_with_anti_affinity: Vec<Arc<Pod>>,
     /// The pods with required affinity, or with preferred affinity or anti-affinity.
@@ -53,7 +54,7 @@ impl NodeInfo {
             requested: CpuAndMemory::default(),
             non_zero_requested: CpuAndMemory::default(),
             pods: Vec::new(),
-            nominated: Vec::new(),
+            nominated: HashMap::new(),
             pods_with_anti_affinity: Vec::new(),
             pods_with_affinity: Vec::new(),
             node,
@@ -66,7 +67,7 @@ impl NodeInfo {
 
     /// Returns `true` if a pod counts in this view.
     pub fn counts(&self, pod: &Arc<Pod>, view: View) -> bool {
-        view == View::WithNominated || !self.nominated.iter().any(|nominated| Arc::ptr_eq(nominated, pod))
+        view == View::WithNominated || self.nominated.is_empty() || !self.nominated.contains_key(uid(pod))
     }
 
     /// Iterates over the pods that count in a view.
@@ -84,7 +85,7 @@ impl NodeInfo {
 
     /// Keeps room for a pod that is nominated for the node. It does not count in scores.
     pub fn nominate(&mut self, pod: Arc<Pod>) {
-        self.nominated.push(pod.clone());
+        self.nominated.insert(uid(&pod).to_owned(), pod.clone());
         let requests = PodRequests::of(&pod);
         self.hold(pod, &requests);
     }
@@ -99,8 +100,7 @@ impl NodeInfo {
 
     /// Gives the room of a nominated pod back.
     pub fn release(&mut self, pod: &Pod) {
-        let index = self.nominated.iter().position(|nominated| uid(nominated) == uid(pod));
-        if let Some(pod) = index.map(|index| self.nominated.remove(index)) {
+        if let Some(pod) = self.nominated.remove(uid(pod)) {
             self.let_go(&pod);
         }
     }

@@ -201,8 +201,7 @@ impl<T: FromStr<Err: Display> + Display> Form<Vec<T>> for Each {
     }
 
     fn write(&self, value: &Vec<T>) -> Option<String> {
-        let texts: Vec<String> = value.iter().map(T::to_string).collect();
-        (!texts.is_empty()).then(|| texts.join(","))
+        List.write(&value.iter().map(T::to_string).collect())
     }
 }
 
@@ -217,8 +216,7 @@ impl Form<Vec<PathBuf>> for EachFile {
     }
 
     fn write(&self, value: &Vec<PathBuf>) -> Option<String> {
-        let texts: Vec<String> = value.iter().map(|path| path.display().to_string()).collect();
-        (!texts.is_empty()).then(|| texts.join(","))
+        List.write(&value.iter().map(|path| path.display().to_string()).collect())
     }
 }
 
