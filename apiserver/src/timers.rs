@@ -17,6 +17,8 @@ coracle_clock::timers! {
     /// The retry after the status or the APIServices of a CustomResourceDefinition could not be
     /// written.
     pub CUSTOM_RESOURCE_DEFINITION_RETRY = pacing("customresourcedefinition-retry");
+    /// The retry after deleted APIServices of custom groups could not be created anew.
+    pub API_SERVICE_CREATION_RETRY = pacing("apiservice-creation-retry");
     /// The retry after the condition of a FlowSchema could not be written.
     pub FLOW_SCHEMA_RETRY = pacing("flowschema-retry");
     /// The retry after the status of a ValidatingAdmissionPolicy could not be written.

@@ -423,7 +423,8 @@ async fn the_command_line_makes_forks() -> Result<()> {
     Ok(())
 }
 
-/// Checks that a fork has its own volumes: deleting them touches no directory of the parent.
+/// Checks that a fork has its own volumes: a pod that mounts one finds the files of the parent in a
+/// directory of the fork, and deleting them touches no directory of the parent.
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     let data = tempfile::tempdir()?;
@@ -446,8 +447,26 @@ async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     };
     let before = directories()?;
     ensure!(before >= 2, "{before}");
+    let all = volumes(&parent).list(&ListParams::default()).await?.items;
+    let handles: Vec<String> =
+        all.into_iter().filter_map(|volume| Some(volume.spec?.csi?.volume_handle)).collect();
+    for handle in &handles {
+        std::fs::write(data.path().join("volumes/coracle.csi").join(handle).join("file"), handle)?;
+    }
 
     let fork = parent.fork().await?;
+    let pods = Api::<Pod>::default_namespaced(fork.client());
+    pods.delete("db-0", &DeleteParams::default().grace_period(0)).await?;
+    fork.settle().await?;
+    let copied = |handle: &String| {
+        let temporary = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+        let file = Path::new("volumes/coracle.csi").join(handle).join("file");
+        let mut others = temporary.map(|entry| entry.path()).filter(|path| path != data.path());
+        others.find_map(|path| Some(path.join(&file)).filter(|path| path.is_file()))
+    };
+    let copies: Vec<_> = handles.iter().filter_map(copied).collect();
+    ensure!(copies.len() == 1, "only the volume of the new pod is copied: {copies:?}");
+    std::fs::write(&copies[0], "the fork's")?;
     sets(&fork).delete("db", &DeleteParams::default()).await?;
     fork.settle().await?;
     ensure!(
@@ -456,6 +475,11 @@ async fn volumes_of_a_fork_never_touch_those_of_its_parent() -> Result<()> {
     );
     ensure!(volumes(&parent).list(&ListParams::default()).await?.items.len() == 2);
     ensure!(directories()? == before, "the directories of the parent stay");
+    ensure!(!copies[0].exists(), "those of the fork go with their volumes");
+    for handle in &handles {
+        let file = data.path().join("volumes/coracle.csi").join(handle).join("file");
+        ensure!(&std::fs::read_to_string(file)? == handle);
+    }
     let grown = Patch::Merge(json!({"spec": {"replicas": 3}}));
     sets(&parent).patch("db", &PatchParams::default(), &grown).await?;
     parent.settle().await?;

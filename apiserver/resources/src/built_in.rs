@@ -284,6 +284,7 @@ pub fn behavior(group: &str, kind: &str) -> Behavior {
                 .generation()
                 .conditional_update()
                 .returns_deleted_object()
+                .checks_preconditions()
                 .key_prefix("apiextensions.k8s.io/customresourcedefinitions")
         }
         ("apiregistration.k8s.io", "APIService") => Behavior::of(apiregistration::ApiServiceStrategy)

@@ -121,12 +121,23 @@ impl Authenticator {
     /// # Errors
     /// As of [`authenticate`](Self::authenticate).
     pub fn authenticate_request(&self, request: &Parts, peer: &Peer) -> Result<Arc<UserInfo>> {
-        let has_credentials =
-            !matches!(peer, Peer::Unidentified) || request.headers.contains_key(AUTHORIZATION);
-        let requests = self.requests.as_ref().filter(|_| !has_credentials);
+        let requests = self.requests.as_ref().filter(|_| !self.has_credentials(request, peer));
         match requests.and_then(|requests| requests.authenticate(request)) {
             Some(user) => Ok(user),
             None => self.authenticate(&request.headers, peer),
+        }
+    }
+
+    /// Returns whether a request over a connection from this peer has credentials, valid or not.
+    pub fn has_credentials(&self, request: &Parts, peer: &Peer) -> bool {
+        !matches!(peer, Peer::Unidentified) || request.headers.contains_key(AUTHORIZATION)
+    }
+
+    /// Returns the seconds until the certificate of a peer expires; None without one.
+    pub fn remaining_validity(&self, peer: &Peer) -> Option<i64> {
+        match peer {
+            Peer::Certified(certificate) => Some(certificate.remaining_at(self.clock.now().as_second())),
+            Peer::Known(_) | Peer::Unidentified | Peer::Rejected => None,
         }
     }
 

@@ -58,6 +58,11 @@ impl ClientCertificate {
     pub fn user_at(&self, now: i64) -> Option<&Arc<UserInfo>> {
         self.validity.includes(now).then_some(&self.user)
     }
+
+    /// Returns the seconds from `now` to the end of its validity; negative after that.
+    pub fn remaining_at(&self, now: i64) -> i64 {
+        self.validity.not_after.saturating_sub(now)
+    }
 }
 
 /// The listener's TLS configuration.

@@ -1,6 +1,10 @@
 //! The chain: plugins in the order in which they were added.
+#![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
-use super::{AdmissionAttributes, AdmissionPlugin, AsyncAdmissionPlugin, QuotaReserver};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{AdmissionAttributes, AdmissionMetrics, AdmissionPlugin, AsyncAdmissionPlugin, QuotaReserver};
 use crate::Result;
 use crate::cluster::Cluster;
 use crate::telemetry::latency::{Phase, measure};
@@ -15,6 +19,7 @@ enum Link {
 #[derive(Default)]
 pub struct AdmissionChain {
     links: Vec<Link>,
+    metrics: Option<Arc<AdmissionMetrics>>,
     quotas: Option<Box<dyn QuotaReserver>>,
 }
 
@@ -27,6 +32,11 @@ impl AdmissionChain {
     /// Appends a plugin that waits.
     pub fn add_async(&mut self, plugin: impl AsyncAdmissionPlugin + 'static) {
         self.links.push(Link::Async(Box::new(plugin)));
+    }
+
+    /// Times the passes in these metrics.
+    pub fn measure_by(&mut self, metrics: Arc<AdmissionMetrics>) {
+        self.metrics = Some(metrics);
     }
 
     /// Reserves in quotas what the plugins admit.
@@ -53,11 +63,15 @@ impl AdmissionChain {
     /// That of the first plugin that rejects the request.
     pub async fn admit(&self, attributes: &mut AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let _timer = measure(Phase::Admission);
-        self.admit_once(attributes, cluster).await?;
-        if attributes.reinvocation.begin_reinvoke() {
-            self.admit_once(attributes, cluster).await?;
+        let began = Instant::now();
+        let admitted = match self.admit_once(attributes, cluster).await {
+            Ok(()) if attributes.reinvocation.begin_reinvoke() => self.admit_once(attributes, cluster).await,
+            admitted => admitted,
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.step("admit", attributes.operation, began.elapsed(), admitted.is_err());
         }
-        Ok(())
+        admitted
     }
 
     async fn admit_once(
@@ -83,6 +97,15 @@ impl AdmissionChain {
     /// That of the first plugin that rejects the request.
     pub async fn validate(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         let _timer = measure(Phase::Admission);
+        let began = Instant::now();
+        let validated = self.validate_once(attributes, cluster).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.step("validate", attributes.operation, began.elapsed(), validated.is_err());
+        }
+        validated
+    }
+
+    async fn validate_once(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> Result<()> {
         for link in &self.links {
             match link {
                 Link::Sync(plugin) => plugin.validate(attributes, cluster)?,

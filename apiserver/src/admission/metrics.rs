@@ -11,6 +11,7 @@ use super::generic::operation_name;
 use crate::telemetry::metrics::{counters, histograms};
 
 const WEBHOOK_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const STEP_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 const CONDITION_SECONDS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25];
 const POLICY_SECONDS: &[f64] = &[0.0000005, 0.001, 0.01, 0.1, 1.0];
 /// The value that larger status codes are counted as.
@@ -53,8 +54,9 @@ pub struct PolicyLabels<'a> {
     pub error_type: &'static str,
 }
 
-/// The metrics of admission webhooks and policies.
+/// The metrics of admission: of its passes, webhooks and policies.
 pub struct AdmissionMetrics {
+    step_seconds: HistogramVec,
     webhook_seconds: HistogramVec,
     webhook_requests: IntCounterVec,
     webhook_rejections: IntCounterVec,
@@ -84,6 +86,12 @@ impl AdmissionMetrics {
         let counter = |name, help, labels| counters(registry, name, help, labels);
         let histogram = |name, help, labels, buckets| histograms(registry, name, help, labels, buckets);
         AdmissionMetrics {
+            step_seconds: histogram(
+                "apiserver_admission_step_admission_duration_seconds",
+                "Time of a pass through all plugins.",
+                &["type", "operation", "rejected"],
+                STEP_SECONDS,
+            ),
             webhook_seconds: histogram(
                 "apiserver_admission_webhook_admission_duration_seconds",
                 "Time that a webhook took.",
@@ -144,6 +152,15 @@ impl AdmissionMetrics {
                 POLICY_SECONDS,
             ),
         }
+    }
+
+    /// Records a pass through all plugins.
+    ///
+    /// - `step`: `admit` or `validate`
+    pub fn step(&self, step: &str, operation: Operation, took: Duration, is_rejected: bool) {
+        let rejected = if is_rejected { "true" } else { "false" };
+        let labels = [step, operation_name(operation), rejected];
+        self.step_seconds.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     /// Records a call of a webhook.
@@ -219,6 +236,22 @@ mod tests {
     use prometheus::TextEncoder;
 
     use super::*;
+
+    #[test]
+    fn passes_are_timed_by_their_outcome() {
+        let registry = Registry::new();
+        let metrics = AdmissionMetrics::new(&registry);
+        metrics.step("admit", Operation::Create, Duration::from_millis(1), false);
+        metrics.step("validate", Operation::Create, Duration::from_millis(1), true);
+        let text = TextEncoder::new().encode_to_string(&registry.gather()).expect("text");
+        for labels in [
+            r#"operation="CREATE",rejected="false",type="admit""#,
+            r#"operation="CREATE",rejected="true",type="validate""#,
+        ] {
+            let line = format!("apiserver_admission_step_admission_duration_seconds_count{{{labels}}} 1");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    }
 
     #[test]
     fn calls_of_webhooks_are_counted_by_their_outcome() {

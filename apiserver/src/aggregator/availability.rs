@@ -152,6 +152,9 @@ impl AvailabilityController {
         if changed(&stored) == stored {
             return Ok(());
         }
+        if !outcome.is_available && api.is_available {
+            self.groups.unavailabilities.record(&api.name, outcome.reason);
+        }
         let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
         let target = Target { info, namespace: String::new(), name: api.name.clone() };
         self.registry.rewrite(&target, false, |stored| Ok(changed(stored))).await

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde_json::Value;
 
+use super::metrics::Unavailabilities;
 use crate::codec::limits::Limits;
 use crate::codec::{self, DecodeError};
 use crate::resource_info::precedence;
@@ -86,19 +87,23 @@ impl RemoteResource {
 
 /// All of them, in the order of discovery.
 #[derive(Debug, Default)]
-pub struct RemoteGroups(ArcSwap<Vec<RemoteVersion>>);
+pub struct RemoteGroups {
+    versions: ArcSwap<Vec<RemoteVersion>>,
+    /// Counted beside them, since the same controller keeps both.
+    pub(super) unavailabilities: Unavailabilities,
+}
 
 impl RemoteGroups {
     /// Returns the current versions.
     pub fn load(&self) -> Arc<Vec<RemoteVersion>> {
-        self.0.load_full()
+        self.versions.load_full()
     }
 
     /// Replaces them, if they changed.
     pub fn replace(&self, mut versions: Vec<RemoteVersion>) {
         sort_for_discovery(&mut versions);
-        if *self.0.load_full() != versions {
-            self.0.store(Arc::new(versions));
+        if *self.versions.load_full() != versions {
+            self.versions.store(Arc::new(versions));
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `swagger.rs` | the part of a document of version 2 that is about one group and version |
 //! | `download.rs` | requests for their documents |
 //! | `groups.rs` | discovery of remote groups |
+//! | `metrics.rs` | the metrics of their availability |
 //! | `extension.rs` | groups that are served only once a provider exists |
 //!
 //! Source: `k8s.io/kube-aggregator`.
@@ -21,6 +22,7 @@ mod availability;
 mod download;
 mod extension;
 mod groups;
+mod metrics;
 mod openapi;
 mod swagger;
 
@@ -28,6 +30,7 @@ pub use api_service::{RemoteApi, RemoteApis};
 pub use availability::AvailabilityController;
 pub use extension::serve_when_provided;
 pub use groups::{RemoteGroups, RemoteResource, RemoteVersion};
+pub use metrics::AvailabilityCollector;
 pub use openapi::{OpenApiController, RemoteDocument, RemoteDocuments};
 pub use swagger::{DEFINITIONS, Definition, KINDS, SwaggerPart};
 

@@ -5,19 +5,74 @@
 //! `crdregistration_controller.go`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
+use coracle_clock::Delay;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::CustomResources;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
 use crate::registry::deletion::rfc3339;
+use crate::registry::{Reconcile, Registry};
+use crate::timers::API_SERVICE_CREATION_RETRY;
 use crate::{Error, Result};
+
+/// The wait before the next try after a failure.
+const RETRY: Duration = Duration::from_secs(1);
 
 const GROUP: &str = "apiregistration.k8s.io";
 const PLURAL: &str = "apiservices";
 /// The label of those that this server keeps.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+
+/// The custom groups and versions that have an APIService, shared with the controller that creates
+/// deleted ones anew.
+pub(super) type WantedApiServices = Arc<Mutex<BTreeSet<(String, String)>>>;
+
+/// Creates the APIServices of custom groups and versions anew when a client has deleted them.
+pub(super) struct ApiServiceKeeper {
+    pub registry: Arc<Registry>,
+    pub wanted: WantedApiServices,
+}
+
+impl ApiServiceKeeper {
+    /// Returns the bucket of APIServices.
+    pub fn bucket() -> Arc<str> {
+        GroupResource::new(GROUP, PLURAL).to_string().into()
+    }
+}
+
+impl Reconcile for ApiServiceKeeper {
+    async fn reconcile(&mut self) -> Option<Delay> {
+        let wanted = self.wanted.lock().clone();
+        let info = self.registry.find(GROUP, "v1", PLURAL)?;
+        for (group, version) in &wanted {
+            let name = format!("{version}.{group}");
+            if self.registry.current(&info, "", &name).is_some() {
+                continue;
+            }
+            // The definition may have been deleted meanwhile, and its APIService with it.
+            let is_wanted = || self.wanted.lock().contains(&(group.clone(), version.clone()));
+            if is_wanted()
+                && let Err(error) =
+                    self.registry.create_as_server(api_service(&self.registry, group, version)).await
+            {
+                tracing::warn!(%group, %version, %error, "an APIService is not created anew");
+                return Some(API_SERVICE_CREATION_RETRY.after(RETRY));
+            }
+            // Or it was deleted during the creation, before there was an APIService to delete.
+            if !is_wanted()
+                && let Err(error) = self.registry.delete_as_server(&info, "", &name).await
+            {
+                tracing::warn!(%group, %version, %error, "an APIService is not deleted");
+            }
+        }
+        None
+    }
+}
 
 impl CustomResources {
     /// Creates and deletes APIServices, so that they are those of the served groups and versions.
@@ -30,6 +85,8 @@ impl CustomResources {
         if self.registered.as_ref() == Some(&wanted) {
             return Ok(());
         }
+        // Before one is deleted here, so that the keeper does not create it anew.
+        self.wanted.lock().clone_from(&wanted);
         let resource = GroupResource::new(GROUP, PLURAL);
         let stored = Cluster::list(&*self.registry, &resource, "")?;
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -38,7 +95,7 @@ impl CustomResources {
             wanted.iter().map(|(group, version)| format!("{version}.{group}")).collect();
         for (group, version) in &wanted {
             if !names.contains(&format!("{version}.{group}")) {
-                self.registry.create_as_server(self.api_service(group, version)).await?;
+                self.registry.create_as_server(api_service(&self.registry, group, version)).await?;
             }
         }
         let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
@@ -51,15 +108,15 @@ impl CustomResources {
         self.registered = Some(wanted);
         Ok(())
     }
+}
 
-    fn api_service(&self, group: &str, version: &str) -> Value {
-        json!({
-            "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
-            "metadata": {"name": format!("{version}.{group}"), "labels": {AUTOMANAGED: "true"}},
-            "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
-            "status": local_api_service_status(&rfc3339(self.registry.now())),
-        })
-    }
+fn api_service(registry: &Registry, group: &str, version: &str) -> Value {
+    json!({
+        "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
+        "metadata": {"name": format!("{version}.{group}"), "labels": {AUTOMANAGED: "true"}},
+        "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
+        "status": local_api_service_status(&rfc3339(registry.now())),
+    })
 }
 
 /// Returns the status of an APIService whose group and version this server serves itself.

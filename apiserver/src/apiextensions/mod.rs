@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_clock::Delay;
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use serde_json::Value;
 
 use crate::fields::manage::{self, FieldManager};
@@ -46,6 +46,7 @@ use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
 use crate::timers::CUSTOM_RESOURCE_DEFINITION_RETRY;
 use crate::{Error, Result};
 
+use auto_registration::{ApiServiceKeeper, WantedApiServices};
 use definition::Definition;
 use webhook_converter::WebhookConverter;
 
@@ -72,6 +73,8 @@ pub struct CustomResources {
     served: Vec<Arc<ResourceInfo>>,
     /// The groups and versions that have an APIService.
     registered: Option<BTreeSet<(String, String)>>,
+    /// The same, as soon as they are wanted.
+    wanted: WantedApiServices,
     /// The groups with names and conditions to decide.
     pending: HashSet<String>,
 }
@@ -96,6 +99,7 @@ impl CustomResources {
             definitions: HashMap::new(),
             served: Vec::new(),
             registered: None,
+            wanted: WantedApiServices::default(),
             pending: HashSet::new(),
         };
         resources.read();
@@ -109,7 +113,10 @@ impl CustomResources {
 
     /// Follows the stored definitions until the future is dropped.
     pub fn run(self) -> BoxFuture<'static, ()> {
-        self.registry.clone().run_reconciler(self.bucket.clone(), self)
+        let keeper = ApiServiceKeeper { registry: self.registry.clone(), wanted: self.wanted.clone() };
+        let kept = self.registry.clone().run_reconciler(ApiServiceKeeper::bucket(), keeper);
+        let followed = self.registry.clone().run_reconciler(self.bucket.clone(), self);
+        Box::pin(async move { _ = future::join(followed, kept).await })
     }
 
     /// Updates everything from the current definitions. Returns whether a retry is needed without a

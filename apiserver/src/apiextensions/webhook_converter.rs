@@ -96,13 +96,16 @@ struct Failure {
     text: String,
 }
 
+/// An unset response as Go writes it: a webhook may fill it in and send the review back.
+const EMPTY_RESPONSE: &str = r#"{"uid":"","convertedObjects":null,"result":{"metadata":{}}}"#;
+
 /// Returns the ConversionReview to send to the webhook.
 fn review(objects: &[Value], version: &str, uid: &str, to: &str) -> String {
     // The objects are written where they are: a copy would take as much memory as all of them.
     let objects = serde_json::to_string(objects).unwrap_or_default();
     let [version, uid, to] = [version, uid, to].map(Value::from);
     format!(
-        r#"{{"kind":"ConversionReview","apiVersion":{version},"request":{{"uid":{uid},"desiredAPIVersion":{to},"objects":{objects}}}}}"#
+        r#"{{"kind":"ConversionReview","apiVersion":{version},"request":{{"uid":{uid},"desiredAPIVersion":{to},"objects":{objects}}},"response":{EMPTY_RESPONSE}}}"#
     )
 }
 
@@ -391,6 +394,7 @@ mod tests {
         let want = json!({
             "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "request": {"uid": "u", "desiredAPIVersion": "e.x/v2", "objects": objects},
+            "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}},
         });
         assert_eq!(sent, want);
     }

@@ -96,6 +96,11 @@ impl Discovery {
         Discovery { remote, remote_documents, ..self }
     }
 
+    /// Returns the groups of other servers.
+    pub fn remote_groups(&self) -> &Arc<RemoteGroups> {
+        &self.remote
+    }
+
     /// Returns whether the response to a request is already generated, or is fast to generate. An
     /// OpenAPI document takes long to generate.
     pub fn is_generated(&self, request: &Parts) -> bool {

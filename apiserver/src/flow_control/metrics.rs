@@ -2,6 +2,7 @@
 //! level.
 #![expect(clippy::disallowed_methods, reason = "durations for metrics are those of the machine")]
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
@@ -20,6 +21,10 @@ pub struct FlowControlMetrics {
     executing: IntGaugeVec,
     seats: IntGaugeVec,
     inqueue: IntGaugeVec,
+    inqueue_seats: IntGaugeVec,
+    /// The gauges of requests that read, and of others.
+    inqueue_by_kind: [IntGauge; 2],
+    execution: HistogramVec,
     dispatched: IntCounterVec,
     rejected: IntCounterVec,
     wait: HistogramVec,
@@ -31,45 +36,79 @@ pub struct FlowControlMetrics {
 pub(super) struct FlowRuleMetrics {
     executing: IntGauge,
     seats: IntGauge,
-    inqueue: IntGauge,
+    inqueue: [IntGauge; 2],
+    inqueue_by_kind: [IntGauge; 2],
     dispatched: IntCounter,
     wait: Histogram,
+    /// The metrics of regular requests, and of the start of watches, shown from the first one on.
+    execution: [OnceLock<Histogram>; 2],
+    executions: HistogramVec,
+    labels: [String; 2],
     /// In the order of [`Rejection::ALL`].
     rejected: Vec<IntCounter>,
 }
 
-/// Counts a request as executing until it is dropped.
-pub(super) struct Executing([IntGauge; 2]);
+/// The kind of a request, for its metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestKind {
+    /// Whether the request may change an object.
+    pub is_mutating: bool,
+    /// Whether the request is a watch, which executes until it has begun.
+    pub is_watch: bool,
+}
+
+/// Counts a request as executing until it is dropped, and then records how long that took.
+pub(super) struct Executing {
+    gauges: [IntGauge; 2],
+    seconds: Histogram,
+    began: Instant,
+}
 
 impl Drop for Executing {
     fn drop(&mut self) {
-        self.0.iter().for_each(IntGauge::dec);
+        self.gauges.iter().for_each(IntGauge::dec);
+        self.seconds.observe(self.began.elapsed().as_secs_f64());
     }
 }
 
 /// Counts a request as waiting until it is dropped, and then records how long it waited.
-pub(super) struct Waiting<'a>(&'a FlowRuleMetrics, Instant);
+pub(super) struct Waiting<'a> {
+    metrics: &'a FlowRuleMetrics,
+    kind: RequestKind,
+    began: Instant,
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.inqueue.dec();
-        self.0.wait.observe(self.1.elapsed().as_secs_f64());
+        self.metrics.waiting(self.kind).for_each(IntGauge::dec);
+        self.metrics.wait.observe(self.began.elapsed().as_secs_f64());
     }
 }
 
 impl FlowRuleMetrics {
     /// Counts a request as executing until the guard is dropped.
-    pub fn executing(&self) -> Executing {
+    pub fn executing(&self, kind: RequestKind) -> Executing {
         self.dispatched.inc();
         let gauges = [self.executing.clone(), self.seats.clone()];
         gauges.iter().for_each(IntGauge::inc);
-        Executing(gauges)
+        let [level, schema] = &self.labels;
+        let type_name = if kind.is_watch { "watch" } else { "regular" };
+        let find = || self.executions.with_label_values(&[level.as_str(), schema.as_str(), type_name]);
+        let [regular, watch] = &self.execution;
+        let seconds = if kind.is_watch { watch } else { regular }.get_or_init(find).clone();
+        Executing { gauges, seconds, began: Instant::now() }
     }
 
     /// Counts a request as waiting until the guard is dropped.
-    pub fn inqueue(&self) -> Waiting<'_> {
-        self.inqueue.inc();
-        Waiting(self, Instant::now())
+    pub fn inqueue(&self, kind: RequestKind) -> Waiting<'_> {
+        self.waiting(kind).for_each(IntGauge::inc);
+        Waiting { metrics: self, kind, began: Instant::now() }
+    }
+
+    /// Returns the gauges that count a waiting request.
+    fn waiting(&self, kind: RequestKind) -> impl Iterator<Item = &IntGauge> {
+        let [read_only, mutating] = &self.inqueue_by_kind;
+        self.inqueue.iter().chain([if kind.is_mutating { mutating } else { read_only }])
     }
 
     /// Counts a rejected request.
@@ -84,6 +123,12 @@ impl FlowRuleMetrics {
 impl FlowControlMetrics {
     /// Registers the metrics.
     pub fn new(registry: &Registry) -> FlowControlMetrics {
+        let inqueue_by_kind = gauges(
+            registry,
+            "apiserver_current_inqueue_requests",
+            "Requests that wait for a seat, by kind.",
+            &["request_kind"],
+        );
         FlowControlMetrics {
             executing: gauges(
                 registry,
@@ -102,6 +147,20 @@ impl FlowControlMetrics {
                 "apiserver_flowcontrol_current_inqueue_requests",
                 "Requests that wait for a seat.",
                 FLOW,
+            ),
+            inqueue_seats: gauges(
+                registry,
+                "apiserver_flowcontrol_current_inqueue_seats",
+                "Seats that waiting requests will take.",
+                FLOW,
+            ),
+            inqueue_by_kind: ["readOnly", "mutating"].map(|kind| inqueue_by_kind.with_label_values(&[kind])),
+            execution: histograms(
+                registry,
+                "apiserver_flowcontrol_request_execution_seconds",
+                "Time from a seat to the response.",
+                &["priority_level", "flow_schema", "type"],
+                WAIT_SECONDS,
             ),
             dispatched: counters(
                 registry,
@@ -152,7 +211,11 @@ impl FlowControlMetrics {
         FlowRuleMetrics {
             executing: self.executing.with_label_values(&labels),
             seats: self.seats.with_label_values(&labels),
-            inqueue: self.inqueue.with_label_values(&labels),
+            inqueue: [&self.inqueue, &self.inqueue_seats].map(|gauges| gauges.with_label_values(&labels)),
+            inqueue_by_kind: self.inqueue_by_kind.clone(),
+            execution: [OnceLock::new(), OnceLock::new()],
+            executions: self.execution.clone(),
+            labels: labels.map(str::to_owned),
             dispatched: self.dispatched.with_label_values(&labels),
             wait: self.wait.with_label_values(&[labels[0], labels[1], "true"]),
             rejected: Rejection::ALL.iter().map(rejected).collect(),

@@ -36,8 +36,8 @@ use crate::access::UserInfo;
 use crate::access::authorize::RequestAttributes;
 
 use flow_schema::FlowSchema;
-pub use metrics::FlowControlMetrics;
 use metrics::{Executing, FlowRuleMetrics};
+pub use metrics::{FlowControlMetrics, RequestKind};
 use priority_level::PriorityLevel;
 pub use queue_set::{QueueLimits, QueueSet, Rejection, Seat};
 
@@ -190,19 +190,25 @@ impl Flow {
 
     /// Waits for a seat, until `deadline` at the latest.
     ///
+    /// - `kind`: under which the request is counted
+    ///
     /// # Errors
     /// The reason why there is no seat: the level rejects, the flow's queue is full, or the
     /// deadline has passed.
-    pub async fn admit(&self, deadline: tokio::time::Instant) -> Result<Admitted, Rejection> {
+    pub async fn admit(
+        &self,
+        deadline: tokio::time::Instant,
+        kind: RequestKind,
+    ) -> Result<Admitted, Rejection> {
         let FlowRule { level, metrics, .. } = &*self.rule;
         let seat = match &level.queue_set {
             None => None,
             Some(queue_set) => {
-                let _waiting = metrics.inqueue();
+                let _waiting = metrics.inqueue(kind);
                 Some(queue_set.acquire(&self.key, deadline).await.inspect_err(|e| metrics.rejected(*e))?)
             }
         };
-        Ok(Admitted { _executing: metrics.executing(), _seat: seat })
+        Ok(Admitted { _executing: metrics.executing(kind), _seat: seat })
     }
 }
 

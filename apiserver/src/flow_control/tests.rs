@@ -143,7 +143,7 @@ async fn a_changed_priority_level_keeps_its_executing_requests() {
     let request = on("list", "", "pods", "");
     let later = || tokio::time::Instant::now() + Duration::from_secs(15);
     let first = controller.classify(&alice, &request).expect("a flow");
-    let _seat = first.admit(later()).await.expect("a seat");
+    let _seat = first.admit(later(), RequestKind::default()).await.expect("a seat");
     let shares = "/spec/limited/nominalConcurrencyShares";
     for level in &mut source.0.lock().1 {
         if let Some(shares) = level.pointer_mut(shares) {
@@ -154,7 +154,7 @@ async fn a_changed_priority_level_keeps_its_executing_requests() {
     let read = Configuration::read(&*source, &known.levels, &controller.metrics);
     controller.configuration.store(Arc::new(read));
     let second = controller.classify(&alice, &request).expect("a flow");
-    let rejection = second.admit(tokio::time::Instant::now()).await.err();
+    let rejection = second.admit(tokio::time::Instant::now(), RequestKind::default()).await.err();
     assert_eq!(rejection, Some(Rejection::TimeOut));
     let text = metrics.render([]);
     for line in [

@@ -19,6 +19,7 @@ const MAX_WARNINGS: usize = 1 << 20;
 /// Returns the warnings about the expressions of a policy's spec.
 pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
     let types = types_to_check(spec, resources);
+    let params = param_type(spec, resources).map(Arc::new);
     let (mut found, mut bytes) = (Vec::new(), 0);
     let list = |name: &str| spec[name].as_array().map_or(&[][..], Vec::as_slice);
     let envs: Vec<(String, PolicyEnv)> = types
@@ -26,6 +27,9 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
         .map(|(name, ty)| {
             let mut env =
                 PolicyEnv::new(spec["paramKind"].is_object()).with_variables().with_object(&Arc::new(ty));
+            if let Some(params) = &params {
+                env = env.with_params(params);
+            }
             for variable in list("variables") {
                 let expression = variable["expression"].as_str().unwrap_or_default();
                 let ty =
@@ -60,6 +64,15 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
         }
     }
     found
+}
+
+/// Returns the type of the parameters; None without them, or if their kind is not served.
+fn param_type(spec: &Value, resources: &ResourceTable) -> Option<DeclType> {
+    let text = |name: &str| spec["paramKind"][name].as_str();
+    let (api_version, kind) = (text("apiVersion")?, text("kind")?);
+    let mut infos = resources.iter();
+    let info = infos.find(|info| &*info.api_version == api_version && &*info.kind == kind)?;
+    object_type(&info.type_ref)
 }
 
 /// Returns the types that the policy matches without wildcards, with their names.
@@ -97,4 +110,31 @@ fn types_to_check(spec: &Value, resources: &ResourceTable) -> Vec<(String, DeclT
     }
     types.sort_by(|(a, _), (b, _)| a.cmp(b));
     types
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_have_the_type_of_their_kind() {
+        let resources = coracle_resources::built_in();
+        let undefined = "/v1, Kind=Namespace: ERROR: <input>:1:7: undefined field 'missing'\n | params.missing == 'a'\n | ......^\n";
+        for (api_version, kind, expression, want) in [
+            ("v1", "ConfigMap", "params.data['a'] == 'b'", None),
+            ("v1", "ConfigMap", "params.missing == 'a'", Some(undefined)),
+            // The type of a kind that is not served is not known.
+            ("rules.example.com/v1", "Limit", "params.missing == 'a'", None),
+        ] {
+            let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]});
+            let spec = json!({
+                "paramKind": {"apiVersion": api_version, "kind": kind},
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression}],
+            });
+            let found = warnings(&spec, &resources);
+            let warning = found.first().and_then(|warning| warning["warning"].as_str());
+            assert_eq!(warning, want, "{kind} {expression}");
+        }
+    }
 }

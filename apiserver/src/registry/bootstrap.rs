@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use coracle_apimachinery::bootstrap::{Identity, InitialObject};
 use coracle_storage::{CommitOutcome, Expect, Key, Write};
 use futures::future::join_all;
 use serde_json::Value;
-use tokio::task::{spawn_blocking, unconstrained};
+use tokio::task::unconstrained;
 
 use super::deletion::rfc3339;
 use super::write::{stored_bytes, tracked};
 use super::{Origin, Registry, Target, parse};
 use crate::fields::manage::FieldManager;
-use crate::names::GroupVersion;
 use crate::object_meta::ObjectMeta;
 use crate::request::info::Verb;
 use crate::resource_info::ResourceInfo;
@@ -61,40 +62,26 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store. Other objects may have been written then.
-    pub async fn bootstrap(
-        self: &Arc<Registry>,
-        objects: Arc<[Value]>,
-        strategy: &'static dyn BootstrapStrategy,
-    ) -> Result<()> {
-        let now: Arc<str> = rfc3339(self.now()).into();
+    pub async fn bootstrap(&self, objects: &[InitialObject], strategy: &dyn BootstrapStrategy) -> Result<()> {
+        let now = rfc3339(self.now());
         for _ in 0..ATTEMPTS {
-            let (registry, all, time) = (self.clone(), objects.clone(), now.clone());
-            let half = objects.len() / 2;
-            // Another processor makes half of them, and the store writes one while the next is made.
-            let making = spawn_blocking(move || {
-                let make = |object| registry.reconciled(object, strategy, &time);
-                all[half..].iter().map(make).collect::<Vec<_>>()
-            });
-            let now = &*now;
-            let make = |object| move || self.reconciled(object, strategy, now);
-            let is_overtaken = self.commit_each(objects[..half].iter().map(make)).await;
-            // Where the first half fails, nothing is made afterwards.
-            let made = making.await.map_err(|error| Error::Internal(error.to_string()))?;
-            let is_overtaken = is_overtaken?;
-            if !self.commit_each(made.into_iter().map(|write| move || write)).await? && !is_overtaken {
+            if !self.reconcile_each(objects, strategy, &now).await? {
                 return Ok(());
             }
         }
         Err(Error::Internal("another server writes the same objects".to_owned()))
     }
 
-    /// Makes and commits writes in this order, each in a transaction of its own, so that each has a
-    /// resourceVersion of its own. Returns `true` if another server wrote one of the objects.
-    async fn commit_each<F>(&self, writes: impl Iterator<Item = F>) -> Result<bool>
-    where
-        F: FnOnce() -> Result<Option<Write>>,
-    {
-        let commits = writes.map(async |make| match make()? {
+    /// Creates or reconciles objects in this order, each in a transaction of its own, so that each
+    /// has a resourceVersion of its own. Returns `true` if another server wrote one of them.
+    async fn reconcile_each(
+        &self,
+        objects: &[InitialObject],
+        strategy: &dyn BootstrapStrategy,
+        now: &str,
+    ) -> Result<bool> {
+        // The store writes one while the next is made.
+        let commits = objects.iter().map(async |object| match self.reconciled(object, strategy, now)? {
             Some(write) => self.commit(vec![write], Origin::server(Verb::Update)).await.map(Some),
             None => Ok(None),
         });
@@ -111,9 +98,9 @@ impl Registry {
     ///
     /// # Errors
     /// The errors of the store.
-    pub(crate) async fn create_as_server(&self, object: Value) -> Result<()> {
+    pub(crate) async fn create_as_server(&self, object: impl Into<InitialObject>) -> Result<()> {
         let now = rfc3339(self.now());
-        let Some(write) = self.reconciled(&object, &CreateOnly, &now)? else { return Ok(()) };
+        let Some(write) = self.reconciled(&object.into(), &CreateOnly, &now)? else { return Ok(()) };
         // Where another write came first, the object is there.
         self.commit(vec![write], Origin::server(Verb::Create)).await.map(drop)
     }
@@ -123,9 +110,10 @@ impl Registry {
     /// # Errors
     /// The errors of the store.
     pub async fn publish(&self, object: Value, update: impl Fn(&mut Value) + Send) -> Result<()> {
-        let info = self.served(&object)?;
-        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-        let target = Target { info, namespace, name };
+        let object = InitialObject::New(object);
+        let identity = object.identity()?;
+        let (namespace, name) = (identity.namespace.to_owned(), identity.name.to_owned());
+        let target = Target { info: self.served(&identity)?, namespace, name };
         self.create_as_server(object).await?;
         let updated = |stored: &Value| {
             let mut updated = stored.clone();
@@ -140,60 +128,68 @@ impl Registry {
     }
 
     /// Returns the resource of the kind of an object.
-    fn served(&self, object: &Value) -> Result<Arc<ResourceInfo>> {
-        let text = |member: &str| object.get(member).and_then(Value::as_str).unwrap_or("");
-        let group = GroupVersion::parse(text("apiVersion")).map(|v| v.group).unwrap_or_default();
-        let kind = text("kind");
+    fn served(&self, object: &Identity<'_>) -> Result<Arc<ResourceInfo>> {
+        let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
         let resources = self.resources.load();
         let mut all = resources.iter();
-        all.find(|info| info.group_kind.kind == kind && info.group_kind.group == group)
+        all.find(|info| info.group_kind.kind == object.kind && info.group_kind.group == group)
             .cloned()
-            .ok_or_else(|| Error::Internal(format!("{kind} is not served")))
+            .ok_or_else(|| Error::Internal(format!("{} is not served", object.kind)))
     }
 
     /// Returns the write that creates or reconciles an object, if it needs one.
     fn reconciled(
         &self,
-        object: &Value,
+        initial: &InitialObject,
         strategy: &dyn BootstrapStrategy,
         now: &str,
     ) -> Result<Option<Write>> {
-        let info = &*self.served(object)?;
-        let key = Key::new(info.storage.bucket.clone(), info.storage_name(object.namespace(), object.name()));
-        let (expect, object) = match self.store.get(&key) {
-            None => (Expect::Absent, self.created(object, info, strategy, now)),
-            Some(stored) => {
-                let object = match strategy.reconcile(object, &parse(&stored)?) {
-                    ReconcileAction::Keep => return Ok(None),
-                    ReconcileAction::Update(object) => object,
-                    ReconcileAction::Recreate(object) => self.created(&object, info, strategy, now),
-                };
-                (Expect::Revision(stored.revision), object)
-            }
+        let identity = initial.identity()?;
+        let info = &*self.served(&identity)?;
+        let key = Key::new(info.storage.bucket.clone(), info.storage_name(identity.namespace, identity.name));
+        let created =
+            |object: &Value| created_bytes(info, strategy, object, now, &self.new_uid(info, &identity));
+        let Some(stored) = self.store.get(&key) else {
+            let bytes = match initial {
+                InitialObject::New(object) => created(object),
+                InitialObject::Prepared(prepared) => prepared.with_uid(&self.new_uid(info, &identity)).into(),
+            };
+            return Ok(Some(Write::put(key, Expect::Absent, bytes)));
         };
-        Ok(Some(Write::put(key, expect, stored_bytes(info, object))))
+        let wanted = initial.object()?;
+        let bytes = match strategy.reconcile(&wanted, &parse(&stored)?) {
+            ReconcileAction::Keep => return Ok(None),
+            ReconcileAction::Update(object) => stored_bytes(info, object),
+            ReconcileAction::Recreate(object) => created(&object),
+        };
+        Ok(Some(Write::put(key, Expect::Revision(stored.revision), bytes)))
     }
 
-    /// Completes a new object with the metadata that the server sets.
-    fn created(
-        &self,
-        object: &Value,
-        info: &ResourceInfo,
-        strategy: &dyn BootstrapStrategy,
-        now: &str,
-    ) -> Value {
-        let manager = strategy.field_manager(&info.group_kind.group);
-        let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
-        let managed_fields = tracked(info, writer, &strategy.managed(object));
-        let mut object = object.clone();
-        object.set_meta("managedFields", managed_fields);
-        let path = [&*info.storage.bucket, object.namespace(), object.name()];
+    /// Returns the uid of an object that is created now.
+    fn new_uid(&self, info: &ResourceInfo, object: &Identity<'_>) -> String {
+        let path = [&*info.storage.bucket, object.namespace, object.name];
         let uid = self.identities.uid(&path).to_string();
         self.identities.created(&path);
-        object.set_meta("uid", uid);
-        object.set_meta("creationTimestamp", now);
-        object
+        uid
     }
+}
+
+/// Returns the bytes to store for a new object, with the metadata that the server sets.
+pub fn created_bytes(
+    info: &ResourceInfo,
+    strategy: &dyn BootstrapStrategy,
+    object: &Value,
+    now: &str,
+    uid: &str,
+) -> Bytes {
+    let manager = strategy.field_manager(&info.group_kind.group);
+    let writer = FieldManager { manager, api_version: &info.api_version, subresource: "", now };
+    let managed_fields = tracked(info, writer, &strategy.managed(object));
+    let mut object = object.clone();
+    object.set_meta("managedFields", managed_fields);
+    object.set_meta("uid", uid);
+    object.set_meta("creationTimestamp", now);
+    stored_bytes(info, object)
 }
 
 #[cfg(test)]
@@ -233,11 +229,15 @@ mod tests {
             let metadata = json!({"namespace": "default", "name": format!("c{index}")});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
         };
-        let objects: Arc<[Value]> = (0..300).map(object).collect();
-        registry.bootstrap(objects.clone(), &CreateOnly).await.expect("written");
-        let info = registry.served(&objects[0]).expect("a resource");
-        let revision =
-            |object: &Value| registry.current(&info, "default", object.name()).expect("an object").revision;
+        let objects: Vec<InitialObject> = (0..300).map(object).map(InitialObject::New).collect();
+        registry.bootstrap(&objects, &CreateOnly).await.expect("written");
+        fn identity(object: &InitialObject) -> Identity<'_> {
+            object.identity().expect("an object")
+        }
+        let info = registry.served(&identity(&objects[0])).expect("a resource");
+        let revision = |object: &InitialObject| {
+            registry.current(&info, "default", identity(object).name).expect("an object").revision
+        };
         assert!(objects.iter().map(revision).is_sorted());
     }
 
@@ -249,8 +249,9 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "value"}});
         let mut uids = Vec::new();
         for _ in 0..2 {
-            registry.bootstrap([object.clone()].into(), &Anew).await.expect("written");
-            let info = registry.served(&object).expect("a resource");
+            registry.bootstrap(&[object.clone().into()], &Anew).await.expect("written");
+            let info = registry.served(&InitialObject::from(object.clone()).identity().expect("an object"));
+            let info = info.expect("a resource");
             let stored = registry.current(&info, "default", "c").expect("an object");
             let stored = parse(&stored).expect("JSON");
             assert!(stored["metadata"]["creationTimestamp"].is_string(), "{stored}");

@@ -139,7 +139,10 @@ impl Registry {
     }
 
     /// Deletes an object on behalf of the server, without admission.
-    pub(crate) async fn delete_as_server(
+    ///
+    /// # Errors
+    /// The errors of the store.
+    pub async fn delete_as_server(
         &self,
         info: &Arc<ResourceInfo>,
         namespace: &str,
@@ -355,9 +358,8 @@ pub fn check_preconditions(info: &ResourceInfo, object: &Value, options: &Delete
     ];
     for (what, wanted, is, happened) in asked {
         let Some(wanted) = wanted.filter(|wanted| *wanted != is) else { continue };
-        // Namespaces have a deletion of their own; elsewhere the real server names the kind where
-        // it names the resource in other conflicts.
-        return Err(if info.behavior.deletion.by_finalizing {
+        // Elsewhere the real server names the kind where it names the resource in other conflicts.
+        return Err(if info.behavior.deletion.checks_preconditions {
             let detail =
                 format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
             Error::conflict(&info.group_resource, object.name(), detail)

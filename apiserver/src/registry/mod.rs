@@ -57,7 +57,7 @@ pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
 pub use author::{Author, AuthorRequest, Origin};
 pub(crate) use author::{MAX_TEXT_LENGTH, cut};
 pub use body::RequestBody;
-pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction};
+pub use bootstrap::{BootstrapStrategy, CreateOnly, ReconcileAction, created_bytes};
 pub use delete::check_preconditions;
 pub use index::{ObjectIndex, fork_store, open_recorded_store, open_store};
 pub use layout::{RANGES, RegistryLayout};
@@ -306,8 +306,14 @@ impl Registry {
             resource: info.group_resource.resource.clone(),
             objects: snapshot.len(&info.storage.bucket) as u64,
         };
-        let is_stored = |info: &Arc<ResourceInfo>| info.has_verb("list") && info.behavior.computed.is_none();
-        self.resources.load().iter().filter(|info| is_stored(info)).map(count).collect()
+        let resources = self.resources.load();
+        // Objects that are served in several groups or versions are stored, and counted, once.
+        let is_stored = |info: &Arc<ResourceInfo>| {
+            info.has_verb("list")
+                && info.behavior.computed.is_none()
+                && resources.by_bucket(&info.storage.bucket).is_some_and(|known| Arc::ptr_eq(known, info))
+        };
+        resources.iter().filter(|info| is_stored(info)).map(count).collect()
     }
 
     /// Returns the feature gates.

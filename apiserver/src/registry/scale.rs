@@ -21,6 +21,7 @@ use crate::patch::{Configuration, Patch};
 use crate::request::options::WriteOptions;
 use crate::resource_info::{Part, ResourceInfo, Subresource};
 use crate::strategy::{ScalePaths, ScaleStrategy, Strategy};
+use crate::validation::metadata::{Finalizers, Identity, NameRule, validate_object_meta};
 use crate::{Error, Result};
 
 impl Registry {
@@ -85,7 +86,9 @@ impl Registry {
         self.rescale(target, scale, options, caller, |current| {
             let present = scale_of(&target.info, current)?;
             let present = || present.clone();
-            let new = patch.apply(&present, &scale.type_ref, options.field_validation, caller.warnings)?;
+            let mut new =
+                patch.apply(&present, &scale.type_ref, options.field_validation, caller.warnings)?;
+            fit_namespace(target, &mut new)?;
             keep_uid(target, current.uid(), &new)?;
             Ok(self.updated(target, new, current, options, caller))
         })
@@ -252,9 +255,15 @@ fn keep_uid(target: &Target, uid: &str, new: &Value) -> Result<()> {
     Err(Error::conflict(&target.info.group_resource.sub("scale"), &target.name, detail))
 }
 
+/// Validates a new scale with its metadata, which are not stored. Its `managedFields` are those of
+/// the object, and not validated.
 fn validate(scale: &Subresource, object: &Value) -> Result<()> {
     let mut errors = Errors::new();
-    ScaleStrategy.validate(&Field::root(object), &mut errors);
+    let mut object = object.clone();
+    object.set_meta("managedFields", Value::Null);
+    let identity = Identity { namespaced: true, name: NameRule::Subdomain };
+    validate_object_meta(&Field::root(&object), identity, Finalizers::Standard, &mut errors);
+    ScaleStrategy.validate(&Field::root(&object), &mut errors);
     if errors.is_empty() {
         return Ok(());
     }

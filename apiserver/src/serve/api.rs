@@ -16,7 +16,7 @@ use crate::access::authorize::Authorizer;
 use crate::access::impersonate::Impersonator;
 use crate::access::jwt::SigningKey;
 use crate::access::tls::Peer;
-use crate::aggregator::RemoteApis;
+use crate::aggregator::{AvailabilityCollector, RemoteApis};
 use crate::audit::Auditor;
 use crate::background::EVALUATION_LIMITS;
 use crate::discovery::{Discovery, version};
@@ -147,6 +147,7 @@ impl Api {
         } = config;
         let (close, closing) = watch::channel(false);
         metrics.build_info(&version::build_info());
+        metrics.collect(AvailabilityCollector::new(&registry, discovery.remote_groups().clone()));
         let flow_metrics = FlowControlMetrics::new(metrics.registry());
         let store = registry.store.clone();
         let clients = Clients::new(move |bucket, after| store.first_event_after(bucket, after));

@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 
 use super::api::Shared;
+use super::exchange::RequestContext;
 use crate::Result;
 use crate::access::UserInfo;
 use crate::audit::AuditContext;
@@ -27,6 +28,8 @@ pub(super) struct Call<'a> {
     pub query: &'a Query,
     pub warnings: &'a Warnings,
     pub audit: &'a AuditContext,
+    /// The request with what its layers know.
+    pub context: &'a RequestContext,
     /// The address of the client, where there is a socket.
     pub remote: Option<IpAddr>,
     /// Whether the client is a component of the control plane.

@@ -37,9 +37,18 @@ impl Deadline {
     /// # Errors
     /// 400 for an invalid `timeout`.
     pub fn of(query: &Query) -> Result<Deadline> {
-        let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
+        let timeout = Deadline::timeout_of(query)?;
         let began = Instant::now();
-        Ok(Deadline { began, at: began + asked.min(REQUEST_TIMEOUT) })
+        Ok(Deadline { began, at: began + timeout })
+    }
+
+    /// Returns the longest duration of a request with this query.
+    ///
+    /// # Errors
+    /// 400 for an invalid `timeout`.
+    pub fn timeout_of(query: &Query) -> Result<Duration> {
+        let asked = query.timeout()?.filter(|timeout| !timeout.is_zero()).unwrap_or(REQUEST_TIMEOUT);
+        Ok(asked.min(REQUEST_TIMEOUT))
     }
 
     /// Returns the deadline of a request that may take any time.

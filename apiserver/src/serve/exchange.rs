@@ -15,6 +15,7 @@
 //!
 //! [`RequestContext`] is shared by all of them, and by the layers that wait for the response.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -72,6 +73,8 @@ pub struct RequestContext {
     pub refusal: OnceLock<Status>,
     /// The body, if an observer of the server is to have it.
     pub body: OnceLock<Bytes>,
+    /// Whether a handler responds, so that the request is counted.
+    is_handled: AtomicBool,
 }
 
 /// A request with a parsed head.
@@ -182,6 +185,7 @@ impl<B> ReceivedRequest<B> {
             flow_headers: OnceLock::new(),
             refusal: OnceLock::new(),
             body: OnceLock::new(),
+            is_handled: AtomicBool::new(false),
         };
         ReceivedRequest { context: Arc::new(context), body }
     }
@@ -191,6 +195,19 @@ impl RequestContext {
     /// Returns the name of the user, after impersonation; empty until the user is known.
     pub fn user_name(&self) -> &str {
         self.impersonated.get().or(self.user.get()).map_or("", |user| &user.name)
+    }
+
+    /// Records that the request has reached the handler of its path and verb.
+    pub fn set_handled(&self) {
+        self.is_handled.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the request has reached the handler of its path and verb. One that is
+    /// refused earlier, or for which there is no handler, is not counted in the metrics.
+    ///
+    /// Source: `InstrumentRouteFunc` of k8s.io/apiserver, which wraps the handlers.
+    pub fn is_handled(&self) -> bool {
+        self.is_handled.load(Ordering::Relaxed)
     }
 
     /// Returns the request's resource and names; None for a request to a path without a resource.

@@ -8,6 +8,8 @@
 //! Source: kube-aggregator's `handler_proxy.go`; apimachinery's `proxy.UpgradeAwareHandler` and
 //! `proxy.Transport`. Links in pages of HTML are not rewritten.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use futures::StreamExt;
 use http::request::Parts;
@@ -16,7 +18,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::upgrade::OnUpgrade;
 use tokio::sync::watch;
 
-use super::exchange::RequestContext;
+use super::exchange::{AUDIT_ID, RequestContext};
 use super::tunnel::tunnel;
 use super::{Body, respond, upgrade};
 use crate::access::UserInfo;
@@ -45,12 +47,14 @@ static NOT_PASSED_ON: [HeaderName; 11] = [
 
 /// Responds to a request for an aggregated API.
 ///
+/// - `remote`: the address of the client, where there is a socket.
 /// - `closing`: turns true when tunnels have to end.
 pub async fn respond(
     registry: &Registry,
     api: &RemoteApi,
     context: &RequestContext,
     user: &UserInfo,
+    remote: Option<IpAddr>,
     body: Bytes,
     closing: &watch::Receiver<bool>,
 ) -> Response<Body> {
@@ -68,6 +72,7 @@ pub async fn respond(
         return unavailable("service unavailable");
     };
     *request.headers_mut() = passed_on(&parts.headers);
+    add_origin(request.headers_mut(), context, remote);
     let upgrade = upgrade_of(parts);
     if upgrade.is_some() {
         ask_for_upgrade(request.headers_mut(), &parts.headers);
@@ -256,6 +261,29 @@ fn keep_upgrade(headers: &mut HeaderMap, from: &HeaderMap) {
     }
 }
 
+/// Adds the headers by which the other server sees where a request comes from, and the id of its
+/// audit event.
+///
+/// - `remote`: the address of the client, where there is a socket.
+///
+/// Source: `NewRequestForProxy` of k8s.io/apiserver, `proxy.Transport` of apimachinery, and
+/// `net/http/httputil`.
+fn add_origin(headers: &mut HeaderMap, context: &RequestContext, remote: Option<IpAddr>) {
+    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+    headers.insert(AUDIT_ID, context.audit_id.clone());
+    if let Ok(path) = HeaderValue::from_str(context.parts.uri.path()) {
+        headers.insert(HeaderName::from_static("x-forwarded-uri"), path);
+    }
+    let scheme = HeaderValue::from_static("https");
+    headers.insert(HeaderName::from_static("x-forwarded-proto"), scheme);
+    let Some(remote) = remote else { return };
+    let prior = headers.get_all(&FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let chain: Vec<String> = prior.map(str::to_owned).chain([remote.to_canonical().to_string()]).collect();
+    if let Ok(chain) = HeaderValue::from_str(&chain.join(", ")) {
+        headers.insert(FORWARDED_FOR, chain);
+    }
+}
+
 /// Adds the headers that name the user.
 ///
 /// # Errors
@@ -298,6 +326,7 @@ fn escape(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::testing;
 
     #[test]
     fn handshakes_are_passed_on_without_the_token() {
@@ -319,6 +348,29 @@ mod tests {
             ("sec-websocket-protocol", "v5.channel.k8s.io"),
         ] {
             assert_eq!(headers.get(name).and_then(|value| value.to_str().ok()), Some(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn requests_show_where_they_come_from() {
+        let context = testing::received("GET", "/apis/x/v1/a?b=c", &[("audit-id", "id")]).context;
+        for (prior, remote, want) in [
+            (&[][..], None, None),
+            (&[], Some("192.0.2.7"), Some("192.0.2.7")),
+            (&[], Some("::ffff:192.0.2.7"), Some("192.0.2.7")),
+            (&["a", "b, c"], Some("2001:db8::7"), Some("a, b, c, 2001:db8::7")),
+            (&["a"], None, Some("a")),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in prior {
+                headers.append("x-forwarded-for", HeaderValue::from_static(value));
+            }
+            add_origin(&mut headers, &context, remote.map(|text| text.parse().expect("an address")));
+            let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+            assert_eq!(text("x-forwarded-for"), want);
+            assert_eq!(text("x-forwarded-uri"), Some("/apis/x/v1/a"));
+            assert_eq!(text("x-forwarded-proto"), Some("https"));
+            assert_eq!(text("audit-id"), Some("id"));
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{Method, Response, header};
 
 use super::api::Shared;
 use super::backup::{BACKUP_PATH, backup};
@@ -49,7 +49,7 @@ pub async fn respond(
     {
         let body = body.unwrap_or_else(|| Ok(Bytes::new()))?;
         let Shared { registry, closing, .. } = &**shared;
-        return Ok(Box::pin(proxy::respond(registry, api, &context, &user, body, closing)).await);
+        return Ok(Box::pin(proxy::respond(registry, api, &context, &user, remote, body, closing)).await);
     }
     let request = match &context.info {
         RequestInfo::Resource(request) => request,
@@ -84,6 +84,7 @@ pub async fn respond(
         query,
         warnings: &context.warnings,
         audit: &context.audit,
+        context: &context,
         remote,
         is_own,
         lasting: labels.map(|labels| shared.metrics.longrunning(&labels)),
@@ -101,12 +102,14 @@ fn find_remote(shared: &Shared, path: &str) -> Result<Option<(Arc<[RemoteApi]>, 
 /// Responds to a path outside of resources.
 fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Result<Response<Body>> {
     if let Some(response) = shared.health.respond(path, &context.query) {
+        context.set_handled();
         return Ok(response.map(Body::from));
     }
     if let Some(pages) = &shared.z_pages
         && let Some(response) =
             pages.respond(path, &context.parts.headers, &context.query, shared.registry.now())
     {
+        context.set_handled();
         return Ok(response?.map(Body::from));
     }
     if path == INDICATORS_PATH {
@@ -125,9 +128,25 @@ fn respond_to_path(shared: &Shared, context: &RequestContext, path: &str) -> Res
         return Ok(backup(&shared.registry));
     }
     match shared.discovery.respond(&context.parts, shared.registry.now()) {
-        Some(response) => Ok(response?.map(Body::from)),
+        Some(response) => {
+            let response = response?.map(Body::from);
+            if !is_plain_discovery(path, &response) {
+                context.set_handled();
+            }
+            Ok(response)
+        }
         None => Err(not_found(shared, path)),
     }
+}
+
+/// Returns whether a response lists groups or versions only. kube-apiserver counts the requests for
+/// aggregated discovery of the same paths.
+fn is_plain_discovery(path: &str, response: &Response<Body>) -> bool {
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    let is_aggregated = content_type
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|text| text.contains("as=APIGroupDiscoveryList"));
+    path.starts_with("/api") && !is_aggregated && response.status().is_success()
 }
 
 /// Creates the error for a path that does not exist: below a built-in group it is a Status,

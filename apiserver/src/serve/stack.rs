@@ -93,6 +93,7 @@ fn stack<'a, B: Incoming + 'a>(
             authenticator: &shared.authenticator,
             peer,
             connection: connection.map(Arc::as_ref),
+            metrics,
         }))
         // The trace of a request is trusted depending on its user.
         .layer(filter(BeginSpan { tracer }))
@@ -104,7 +105,7 @@ fn stack<'a, B: Incoming + 'a>(
         // Before authorization: a response that denies a request shows its flow.
         .layer(filter(Classify { flow_controller: &shared.flow_controller }))
         // Before anything that costs more than looking at the head; 403 comes before 404, 400 and 429.
-        .layer(filter(Authorize { authorizer }))
+        .layer(filter(Authorize { authorizer, metrics }))
         // Bounds all waiting that follows.
         .layer(filter(SetDeadline))
         // A slow client holds nothing yet but its share.

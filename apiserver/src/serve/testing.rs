@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use coracle_apimachinery::bootstrap::{Parameters, objects};
+use coracle_apimachinery::bootstrap::{Parameters, initial_objects};
 use coracle_clock::Clock;
 use coracle_storage::log::EphemeralLog;
 use coracle_storage::{Options, Store};
@@ -63,14 +63,14 @@ pub async fn registry() -> Arc<Registry> {
     let authorizer = Arc::new(Authorizer::always_allow());
     let config = registry::Config::new(store, resources, Clock::system(), authorizer);
     let registry = Arc::new(Registry::new(config));
-    let objects = objects(&Parameters {
+    let objects = initial_objects(&Parameters {
         now: "2026-01-02T03:04:05Z",
         secure_port: 6443,
         service_cidr: "10.0.0.0/24",
         kubernetes_ip: "10.0.0.1",
         is_selected: &|_| true,
     });
-    registry.bootstrap(objects.into(), &CreateOnly).await.expect("the first objects");
+    registry.bootstrap(&objects, &CreateOnly).await.expect("the first objects");
     registry
 }
 

@@ -13,6 +13,7 @@ use super::api::Shared;
 use super::call::Call;
 use super::event_stream::EventStream;
 use super::extensions::{ActionRequest, ConnectRequest, Connected};
+use super::layers::labels;
 use super::route::Route;
 use super::websocket::ByteStream;
 use super::{Body, proxy, respond, upgrade};
@@ -37,6 +38,7 @@ impl Call<'_> {
             return Ok(response.map(|body| body.release_when_sent(self.lasting)));
         }
         let verb = self.verb(&route)?;
+        self.context.set_handled();
         if self.is_linearizable(verb) {
             self.shared.registry.linearize().await?;
         }
@@ -44,6 +46,9 @@ impl Call<'_> {
         if let Some(deprecation) = &info.behavior.deprecation {
             self.warnings.extend([deprecation.to_string()]);
             self.audit.add_annotation("k8s.io/deprecated", "true");
+            if let Some(labels) = labels(self.context, &self.shared.registry.resources) {
+                self.shared.metrics.requested_deprecated(&labels, removed_release(deprecation));
+            }
         }
         let is_list = matches!(verb, Verb::List | Verb::Watch);
         let offered = Offered { tables: route.has_tables(verb), protobuf: !info.is_custom() };
@@ -51,11 +56,7 @@ impl Call<'_> {
         let form = || Form::new(accept, self.query, self.shared.registry.now());
         let outcome = match verb {
             Verb::Watch => {
-                let form = Form::new(
-                    accept.of_stream(self.headers, offered)?,
-                    self.query,
-                    self.shared.registry.now(),
-                )?;
+                let form = Form::new(accept.of_stream()?, self.query, self.shared.registry.now())?;
                 return Box::pin(self.watch(&info, form)).await;
             }
             Verb::Get => {
@@ -144,6 +145,7 @@ impl Call<'_> {
     ) -> Result<Response<Body>> {
         let connect = self.shared.extensions.connect.as_ref().filter(|_| takes(connection, self.method));
         let connect = connect.ok_or(Error::MethodNotAllowed)?;
+        self.context.set_handled();
         let target = self.target(&route.info)?;
         let Shared { registry, authorizer, closing, .. } = &**self.shared;
         let path = path_after_subresource(self.parts.uri.path(), self.request.in_namespace);
@@ -406,9 +408,27 @@ fn takes(connection: Connection, method: &Method) -> bool {
     }
 }
 
+/// Returns the release without a deprecated API by its deprecation, such as `1.32`; empty if none
+/// is planned.
+fn removed_release(deprecation: &str) -> &str {
+    let rest = deprecation.split_once("unavailable in v").map_or("", |(_, rest)| rest);
+    rest.split(['+', ';']).next().unwrap_or("")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deprecation_may_name_the_release_without_the_api() {
+        for (deprecation, want) in [
+            ("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice", ""),
+            ("x/v1beta1 X is deprecated in v1.29+, unavailable in v1.32+; use x/v1 X", "1.32"),
+            ("x/v1beta1 X is deprecated in v1.29+, unavailable in v1.32+", "1.32"),
+        ] {
+            assert_eq!(removed_release(deprecation), want, "{deprecation}");
+        }
+    }
 
     #[test]
     fn paths_after_subresources() {

@@ -85,7 +85,7 @@ impl TestServer {
             ..registry::Config::new(store, resources.clone(), clock.clone(), authorizer.clone())
         }));
         let objects = initial_objects(clock.now(), 6443, SERVICE_CIDR, None, &|_| true);
-        bootstrap(&registry, objects).await.expect("the first objects");
+        bootstrap(&registry, &objects).await.expect("the first objects");
         let signing_key = Arc::new(SigningKey::ephemeral().expect("a key"));
         let discovery = Discovery::new("127.0.0.1:6443", [], resources.clone());
         let authenticator = Authenticator::new(Vec::new(), clock);

@@ -150,6 +150,7 @@ const OTHER: &[(&str, &[&str])] = &[
             "iat",
             "iss",
             "jti",
+            "warnafter",
             "nbf",
             "node",
             "node.uid",

@@ -25,6 +25,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::current::{current_controller, for_controller};
 use super::requests::{self, ignore_not_found, ignore_status};
 use super::supervise::Supervisor;
 
@@ -97,6 +98,8 @@ struct Recorded {
     /// None for an event of the core group.
     action: Option<Action>,
     at: Timestamp,
+    /// The controller that recorded it, by which the user agent names the field manager.
+    controller: Option<&'static str>,
     /// Ends once the event is written.
     work: Work,
 }
@@ -152,6 +155,7 @@ impl Recorder {
             message: message.into_boxed_str(),
             action,
             at: self.clock.now(),
+            controller: current_controller(),
             work: self.clock.activity().begin(),
         };
         if let Err(TrySendError::Full(lost)) = self.events.try_send(recorded) {
@@ -272,9 +276,16 @@ impl Broadcaster {
             let mut moment = Moment::default();
             move |recorded: Recorded| {
                 let named_at = moment.next(&recorded, clock.turns().is_some());
+                let controller = recorded.controller;
                 let (event, work) = recorded.into_event(named_at);
                 let event = correlator.correlate(event, clock.now());
-                deliver(client.clone(), clock.clone(), event).map(|()| drop(work))
+                let delivery = deliver(client.clone(), clock.clone(), event).map(|()| drop(work));
+                async move {
+                    match controller {
+                        Some(name) => for_controller(name, delivery).await,
+                        None => delivery.await,
+                    }
+                }
             }
         };
         tokio::spawn(async move { supervisor.consume("events", events, handler).await });

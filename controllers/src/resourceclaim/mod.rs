@@ -11,7 +11,7 @@
 //! Of a claim (`consumers.rs`): consumers that are deleted or done are removed; without any the
 //! allocation is given up, the finalizer goes, and a claim that was made for a pod that is done is
 //! deleted. Claims of a deleted pod are deleted by the garbage collector. Nothing here
-//! allocates a claim: that is the scheduler's business, and the simulated one has no devices.
+//! allocates a claim: that is the scheduler's business.
 
 mod consumers;
 mod generated;

@@ -22,4 +22,4 @@ pub mod search;
 mod settings;
 pub mod timers;
 
-pub use settings::VolumeSettings;
+pub use settings::{DataDirectories, VolumeSettings};

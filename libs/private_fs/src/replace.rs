@@ -32,14 +32,27 @@ impl NewFiles {
         self.0.is_empty()
     }
 
-    /// [Replaces](replace) the files.
+    /// [Replaces](replace) the files, once the content of all of them is on disk.
     ///
     /// # Errors
-    /// The first file that cannot be written, with the cause. Those after it are not written.
+    /// The first file that cannot be written, with the cause. Those after it are not replaced, and
+    /// none is if the content of one cannot be written.
     pub fn write(self) -> Result<(), (PathBuf, io::Error)> {
-        self.0
-            .into_iter()
-            .try_for_each(|(path, content)| replace(&path, &content).map_err(|error| (path, error)))
+        let draft =
+            |(path, content): (PathBuf, Vec<u8>)| Draft::new(&path, &content).map_err(|error| (path, error));
+        let drafts = self.0.into_iter().map(draft).collect::<Result<Vec<_>, _>>()?;
+        let mut renamed: Vec<PathBuf> = Vec::new();
+        let done = drafts.into_iter().try_for_each(|draft| {
+            let path = draft.path.clone();
+            draft.rename().map_err(|error| (path.clone(), error))?;
+            renamed.push(path);
+            Ok(())
+        });
+        // One flush for all files of a directory: file systems with a journal keep the order of
+        // renames.
+        renamed.dedup_by(|a, b| directory(a) == directory(b));
+        renamed.iter().try_for_each(|path| sync_directory(path).map_err(|error| (path.clone(), error)))?;
+        done
     }
 }
 
@@ -98,8 +111,15 @@ impl Draft {
     /// # Errors
     /// It cannot be renamed.
     pub fn replace(self) -> io::Result<()> {
+        let path = self.path.clone();
+        self.rename()?;
+        sync_directory(&path)
+    }
+
+    /// Puts the draft in the place of the file. The directory is not flushed to disk.
+    fn rename(self) -> io::Result<()> {
         self.draft.persist(&self.path)?;
-        sync_directory(&self.path)
+        Ok(())
     }
 
     /// Makes the draft the file, if there is none.

@@ -157,24 +157,18 @@ impl Accept {
         })
     }
 
-    /// Returns the representation of a watch: YAML, which has no framing of single events, is
-    /// replaced by the next accepted format.
+    /// Returns the representation of a watch.
     ///
     /// # Errors
-    /// [`Error::NotAcceptable`] if the client accepts YAML only.
-    pub fn of_stream(self, headers: &HeaderMap, offered: Offered) -> Result<Accept> {
-        let framed: &[Format] =
-            if offered.protobuf { &[Format::Json, Format::Protobuf] } else { &[Format::Json] };
-        let other = |clause: &Clause<'_>| framed.iter().copied().find(|format| clause.matches(*format));
+    /// [`Error::NotAcceptable`] for YAML, which has no framing of single events. A format that the
+    /// client prefers less is not taken instead.
+    pub fn of_stream(self) -> Result<Accept> {
         match self.format {
             Format::Json | Format::Protobuf => Ok(self),
-            Format::Yaml => match clauses(headers).iter().find_map(other) {
-                Some(format) => Ok(Accept { format, ..self }),
-                None => Err(Error::NotAcceptable(format!(
-                    "only the following media types are accepted: {}",
-                    STREAMS.join(", ")
-                ))),
-            },
+            Format::Yaml => {
+                let text = format!("only the following media types are accepted: {}", STREAMS.join(", "));
+                Err(Error::NotAcceptable(text))
+            }
         }
     }
 
@@ -423,18 +417,10 @@ mod tests {
             let got = Accept::of_errors(&headers, &Query::parse(""));
             assert_eq!((got.format, got.pretty), (format, pretty), "{header}");
         }
-        let yaml = Accept { format: Format::Yaml, ..Accept::JSON };
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, "application/yaml".parse().expect("a header value"));
-        assert!(yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).is_err());
-        // No other header counts.
-        headers.append(header::ACCEPT, "application/json".parse().expect("a header value"));
-        assert!(yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).is_err());
-        headers.insert(header::ACCEPT, "application/yaml, application/json".parse().expect("a header value"));
-        assert_eq!(
-            yaml.of_stream(&headers, Offered { tables: true, protobuf: true }).expect("JSON").format,
-            Format::Json
-        );
+        for (format, is_possible) in [(Format::Json, true), (Format::Protobuf, true), (Format::Yaml, false)] {
+            let accept = Accept { format, ..Accept::JSON };
+            assert_eq!(accept.of_stream().ok(), is_possible.then_some(accept), "{format:?}");
+        }
     }
 
     #[test]

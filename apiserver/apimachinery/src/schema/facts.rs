@@ -16,114 +16,118 @@
 //! The text is part of the program, so what does not read is a bug of the build, not an error of
 //! anyone's input.
 
-use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use hashbrown::{HashMap, HashSet};
 
 use super::table::Schema;
-use super::types::{FieldSchema, List, Named, Other, Struct, StructId, Type, UnionRole};
+use super::types::{Declaration, FieldSchema, List, Named, Other, Struct, StructId, Type, UnionRole};
 use crate::names::Text;
 
 const BROKEN: &str = "the embedded table is well-formed";
 
+/// Reads the names, and what they stand for. The fields of a struct are read at its first use,
+/// since most processes use few of the structs.
 pub(super) fn read(text: &'static str) -> Schema {
     let mut schema = Schema {
-        structs: Vec::new(),
+        structs: Vec::with_capacity(1024),
+        packages: HashMap::with_capacity(64),
         named: HashMap::with_capacity(1024),
-        kinds: HashMap::new(),
+        kinds: HashMap::with_capacity(512),
         unserved: HashSet::new(),
         groups: Vec::new(),
         resources: Vec::new(),
     };
-    read_names(text, &mut schema);
-    read_structs(text, &mut schema);
-    for line in text.lines().filter_map(|line| line.strip_prefix("kind ")) {
-        let mut words = line.split(' ');
-        let mut word = || words.next().expect(BROKEN);
-        let (group, version, kind, type_name) = (word(), word(), word(), word());
+    let mut kinds = Vec::with_capacity(512);
+    let mut home = "";
+    let mut rest = text;
+    while let Some((line, following)) = rest.split_once('\n') {
+        rest = following;
+        // Others are empty.
+        let Some((word, line)) = line.split_once(' ') else { continue };
+        match word {
+            "kind" => kinds.push(line),
+            "unserved" => {
+                schema.unserved.insert(words(line));
+            }
+            "package" => {
+                let short;
+                (short, home) = line.split_once(' ').expect(BROKEN);
+                schema.packages.insert(short, home);
+            }
+            "type" => {
+                let (name, other) = read_type(line);
+                schema.named.insert((home, name), Named::Other(other));
+            }
+            "struct" => {
+                let (name, atomic) = line.split_once(' ').unwrap_or((line, ""));
+                let fields;
+                (fields, rest) = split_fields(rest);
+                schema.named.insert((home, name), Named::Struct(StructId::new(schema.structs.len())));
+                let declaration = Declaration { name, package: home, atomic: atomic == "atomic", fields };
+                schema.structs.push((declaration, OnceLock::new()));
+            }
+            // A comment.
+            _ => {}
+        }
+    }
+    for line in kinds {
+        let (kind, type_name) = line.rsplit_once(' ').expect(BROKEN);
+        let (group, version, kind) = words(kind);
         let Some(Named::Struct(id)) = schema.lookup("", type_name) else { panic!("{BROKEN}: {type_name}") };
         let group = if group == "core" { "" } else { group };
         schema.kinds.insert((group, version, kind), *id);
     }
-    for line in text.lines().filter_map(|line| line.strip_prefix("unserved ")) {
-        let mut words = line.split(' ');
-        let mut word = || words.next().expect(BROKEN);
-        schema.unserved.insert((word(), word(), word()));
-    }
     schema
 }
 
-/// Gives every name its meaning first, since fields refer forwards.
-fn read_names(text: &'static str, schema: &mut Schema) {
-    let mut home = "";
-    let mut structs = 0;
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        match words.next() {
-            Some("package") => home = words.nth(1).expect(BROKEN),
-            Some("struct") => {
-                let name = words.next().expect(BROKEN);
-                schema.named.insert((home, name), Named::Struct(StructId::new(structs)));
-                structs += 1;
-            }
-            Some("type") => {
-                let name = words.next().expect(BROKEN);
-                let underlying = words.next().expect(BROKEN);
-                // The values of an enum may hold spaces.
-                let values = line.split_once(" enum=").map(|(_, values)| values.split('|').collect());
-                let message = words.next() == Some("message");
-                let other = Other { underlying, message, values: values.unwrap_or_default() };
-                schema.named.insert((home, name), Named::Other(other));
-            }
-            _ => {}
-        }
-    }
+/// Splits a line into three words.
+fn words(line: &'static str) -> (&'static str, &'static str, &'static str) {
+    let (first, rest) = line.split_once(' ').expect(BROKEN);
+    let (second, third) = rest.split_once(' ').expect(BROKEN);
+    (first, second, third)
 }
 
-fn read_structs(text: &'static str, schema: &mut Schema) {
-    let mut home = "";
-    let mut structs: Vec<(Struct, std::ops::Range<usize>)> = Vec::with_capacity(1024);
-    let mut fields = Vec::with_capacity(4096);
-    for line in text.lines() {
-        if let Some(field) = line.strip_prefix(' ') {
-            fields.push(read_field(field, home, schema));
-            structs.last_mut().expect(BROKEN).1.end = fields.len();
-        } else if let Some(rest) = line.strip_prefix("struct ") {
-            let (name, atomic) = rest.split_once(' ').unwrap_or((rest, ""));
-            let item = Struct {
-                name,
-                package: home,
-                atomic: atomic == "atomic",
-                fields: &[],
-                members: Vec::new(),
-                by_name: Vec::new(),
-                by_number: Vec::new(),
-            };
-            structs.push((item, fields.len()..fields.len()));
-        } else if let Some(rest) = line.strip_prefix("package ") {
-            home = rest.split_once(' ').expect(BROKEN).1;
-        }
+fn read_type(line: &'static str) -> (&'static str, Other) {
+    let (name, declared) = line.split_once(' ').expect(BROKEN);
+    // The values of an enum may hold spaces.
+    let (declared, values) = declared.split_once(" enum=").unwrap_or((declared, ""));
+    let values = if values.is_empty() { Vec::new() } else { values.split('|').collect() };
+    let (underlying, message) = declared.split_once(' ').unwrap_or((declared, ""));
+    (name, Other { underlying, message: message == "message", values })
+}
+
+/// Splits a text after the lines that begin with a space.
+fn split_fields(text: &'static str) -> (&'static str, &'static str) {
+    let mut end = 0;
+    while text[end..].starts_with(' ') {
+        end += text[end..].find('\n').expect(BROKEN) + 1;
     }
+    text.split_at(end)
+}
+
+/// Reads the fields of a struct.
+pub(super) fn read_struct(declaration: &Declaration, schema: &Schema) -> Struct {
+    let Declaration { name, package, atomic, fields } = *declaration;
+    // A line begins with a space.
+    let fields: Vec<_> = fields.lines().map(|line| read_field(&line[1..], package, schema)).collect();
     // The table lives as long as the program; leaked, its fields can be shared between structs that
     // embed one another.
     let fields: &'static [FieldSchema] = Vec::leak(fields);
-    schema.structs =
-        structs.into_iter().map(|(item, range)| Struct { fields: &fields[range], ..item }).collect();
-    for index in 0..schema.structs.len() {
-        let mut members = Vec::new();
-        flatten(schema, StructId::new(index), &mut members);
-        let mut by_name: Vec<u16> = (0..).take(members.len()).collect();
-        by_name.sort_unstable_by_key(|&at| members[usize::from(at)].name);
-        let item = &mut schema.structs[index];
-        let numbered = item.fields.iter().filter_map(|field| Some((field.number?, field)));
-        item.by_number = numbered.collect();
-        item.by_number.sort_unstable_by_key(|(number, _)| *number);
-        (item.members, item.by_name) = (members, by_name);
-    }
+    let mut members = Vec::with_capacity(fields.len());
+    flatten(schema, fields, &mut members);
+    let mut by_name: Vec<u16> = (0..).take(members.len()).collect();
+    by_name.sort_unstable_by_key(|&at| members[usize::from(at)].name);
+    let mut by_number: Vec<_> = fields.iter().filter_map(|field| Some((field.number?, field))).collect();
+    by_number.sort_unstable_by_key(|(number, _)| *number);
+    Struct { name, package, atomic, fields, members, by_name, by_number }
 }
 
-fn flatten(schema: &Schema, id: StructId, members: &mut Vec<&'static FieldSchema>) {
-    for field in schema.get(id).fields {
+fn flatten(schema: &Schema, fields: &'static [FieldSchema], members: &mut Vec<&'static FieldSchema>) {
+    for field in fields {
         match field.ty {
-            Type::Struct(embedded) if field.inline => flatten(schema, embedded, members),
+            // No struct embeds itself.
+            Type::Struct(embedded) if field.inline => members.extend(schema.get(embedded).members()),
             _ => members.push(field),
         }
     }

@@ -4,7 +4,7 @@
 //! `apiserver/schema` from the published modules of Kubernetes 1.36 (types, fields, their JSON and
 //! protobuf layout, list and patch semantics, defaults, enums), and `resources.txt` (what is
 //! served: plurals, verbs, subresources, in the order of discovery). Both are read once, at first
-//! use, in about a millisecond.
+//! use; the fields of a struct only when that is needed.
 //!
 //! There is no second list of fields or resources anywhere. Start at [`schema`].
 
@@ -12,7 +12,6 @@ mod descriptions;
 mod embedded;
 mod facts;
 mod go_types;
-mod packages;
 mod resources;
 mod rules;
 mod served;

@@ -1,14 +1,19 @@
 //! The table in memory.
 
-use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
-use super::packages::package;
+use hashbrown::{HashMap, HashSet};
+
+use super::facts::read_struct;
 use super::served::{Group, Resource};
-use super::types::{FieldSchema, Named, Struct, StructId, Type};
+use super::types::{Declaration, FieldSchema, Named, Struct, StructId, Type};
 
 /// All data of the table.
 pub struct Schema {
-    pub(super) structs: Vec<Struct>,
+    /// Each is read at its first use.
+    pub(super) structs: Vec<(Declaration, OnceLock<Struct>)>,
+    /// The names of packages in OpenAPI by their short names.
+    pub(super) packages: HashMap<&'static str, &'static str>,
     pub(super) named: HashMap<(&'static str, &'static str), Named>,
     pub(super) kinds: HashMap<(&'static str, &'static str, &'static str), StructId>,
     pub(super) unserved: HashSet<(&'static str, &'static str, &'static str)>,
@@ -51,12 +56,13 @@ impl Schema {
 
     /// Returns the struct with this id.
     pub fn get(&self, id: StructId) -> &Struct {
-        &self.structs[id.index()]
+        let (declaration, read) = &self.structs[id.index()];
+        read.get_or_init(|| read_struct(declaration, self))
     }
 
     /// Iterates over all structs.
     pub fn structs(&self) -> impl Iterator<Item = (StructId, &Struct)> {
-        self.structs.iter().enumerate().map(|(index, item)| (StructId::new(index), item))
+        (0..self.structs.len()).map(StructId::new).map(|id| (id, self.get(id)))
     }
 
     /// Iterates over the kinds and their types, unordered: ((group, version, kind), type). Group
@@ -98,7 +104,10 @@ impl Schema {
 
     /// Returns the package of a declared name.
     pub(super) fn home(&self, home: &'static str, declared: &'static str) -> &'static str {
-        declared.rsplit_once('.').map_or(home, |(alias, _)| package(alias))
+        match declared.rsplit_once('.') {
+            None => home,
+            Some((short, _)) => self.packages.get(short).copied().unwrap_or_default(),
+        }
     }
 
     /// Returns the type at a path in the form that errors print: `spec.containers[0].env`,

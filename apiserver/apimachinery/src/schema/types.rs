@@ -95,6 +95,16 @@ pub enum List {
     Map(Vec<Text>),
 }
 
+/// A struct as it is declared, before its fields are read.
+#[derive(Debug)]
+pub(super) struct Declaration {
+    pub name: &'static str,
+    pub package: &'static str,
+    pub atomic: bool,
+    /// The lines of its fields.
+    pub fields: &'static str,
+}
+
 /// A struct of the table.
 #[derive(Debug)]
 pub struct Struct {

@@ -58,6 +58,9 @@ pub struct DeletionDefaults {
     pub graceful: bool,
     /// Whether the object is deleted once its `spec.finalizers` are empty, as for Namespaces.
     pub by_finalizing: bool,
+    /// Whether the first deletion checks preconditions by itself, so that conflicts have texts of
+    /// their own, as for Namespaces and CustomResourceDefinitions.
+    pub checks_preconditions: bool,
     /// Whether dependents are orphaned if the client does not set a propagation policy.
     pub orphans: bool,
     /// The garbage collector takes no notice of the kind, so that its objects wait for nothing:
@@ -204,7 +207,15 @@ impl Behavior {
 
     /// Makes deletion wait for an empty `spec.finalizers`.
     pub fn deleted_by_finalizing(self) -> Behavior {
-        self.deletion(|deletion| deletion.by_finalizing = true)
+        self.deletion(|deletion| {
+            deletion.by_finalizing = true;
+            deletion.checks_preconditions = true;
+        })
+    }
+
+    /// Checks the preconditions of the first deletion by itself.
+    pub fn checks_preconditions(self) -> Behavior {
+        self.deletion(|deletion| deletion.checks_preconditions = true)
     }
 
     /// Orphans the dependents by default.

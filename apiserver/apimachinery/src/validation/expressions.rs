@@ -52,6 +52,12 @@ impl PolicyEnv {
         PolicyEnv(self.0.declared("object", object, false).declared("oldObject", object, false))
     }
 
+    /// Declares the type of `params`, so that it is checked.
+    #[must_use]
+    pub fn with_params(self, params: &Arc<coracle_cel::DeclType>) -> PolicyEnv {
+        PolicyEnv(self.0.declared("params", params, false))
+    }
+
     /// Compiles an expression that has one of these types; any if there are none.
     ///
     /// # Errors

@@ -179,6 +179,7 @@ pub fn chain(
         tracing::warn!(plugin = missing, "this admission plugin is not implemented and does nothing");
     }
     let mut chain = AdmissionChain::default();
+    chain.measure_by(context.webhooks.metrics.clone());
     chain.add(pod_limit::PodLimit { max: max_pods });
     let is_on = |plugin: &&PluginDeclaration| {
         selection.is_enabled(plugin.name) && plugin.gate.is_none_or(|gate| features.is_enabled(gate))

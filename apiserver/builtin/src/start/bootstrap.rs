@@ -2,10 +2,8 @@
 //!
 //! Missing objects are created at every start; existing ones are reconciled by [`StartStrategy`].
 
-use std::sync::Arc;
-
 use coracle_apimachinery::Result;
-use coracle_apimachinery::bootstrap::{Parameters, objects};
+use coracle_apimachinery::bootstrap::{self, InitialObject, Parameters};
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apiserver::registry::Registry;
 use coracle_apiserver::registry::deletion::rfc3339;
@@ -28,15 +26,15 @@ pub fn initial_objects(
     service_cidr: Cidr,
     default_storage_class: Option<&str>,
     is_selected: &dyn Fn(&str) -> bool,
-) -> Vec<Value> {
-    let mut objects = objects(&Parameters {
+) -> Vec<InitialObject> {
+    let mut objects = bootstrap::initial_objects(&Parameters {
         now: &rfc3339(now),
         secure_port,
         service_cidr: &service_cidr.network().to_string(),
         kubernetes_ip: &service_cidr.network().first_host().to_string(),
         is_selected,
     });
-    objects.extend(default_storage_class.into_iter().flat_map(storage_classes));
+    objects.extend(default_storage_class.into_iter().flat_map(storage_classes).map(InitialObject::New));
     objects
 }
 
@@ -46,8 +44,8 @@ pub fn initial_objects(
 ///
 /// # Errors
 /// The errors of the store.
-pub async fn bootstrap(registry: &Arc<Registry>, objects: Vec<Value>) -> Result<()> {
-    registry.bootstrap(objects.into(), &StartStrategy).await
+pub async fn bootstrap(registry: &Registry, objects: &[InitialObject]) -> Result<()> {
+    registry.bootstrap(objects, &StartStrategy).await
 }
 
 /// Builds the classes of the simulated CSI driver: the default one, and one that waits for a pod.
@@ -70,9 +68,12 @@ fn storage_classes(name: &str) -> [Value; 2] {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::fs;
 
+    use coracle_apimachinery::bootstrap::objects;
     use coracle_apiserver::access::UserInfo;
     use coracle_apiserver::access::authorize::{RequestAttributes, ResourceTarget, Target};
+    use coracle_apiserver::registry::created_bytes;
 
     use super::*;
     use crate::rbac::GROUP;
@@ -89,6 +90,39 @@ mod tests {
     fn id(object: &Value) -> String {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("");
         format!("{} {}/{}", text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    }
+
+    /// Verifies that the embedded lines are what would be made of their objects.
+    #[test]
+    fn prepared_objects_are_as_they_would_be_stored() {
+        let resources = coracle_resources::built_in();
+        let made: Vec<String> = bootstrap::lines()
+            .map(|line| {
+                let object = line.object().expect("JSON").into_owned();
+                let new = InitialObject::New(object.clone());
+                let identity = new.identity().expect("an identity");
+                let group = identity.api_version.split_once('/').map_or("", |(group, _)| group);
+                let served = resources
+                    .iter()
+                    .find(|info| info.group_kind.kind == identity.kind && info.group_kind.group == group);
+                let bytes =
+                    created_bytes(served.expect("served"), &StartStrategy, &object, "${now}", "${uid}");
+                String::from_utf8(bytes.to_vec()).expect("text")
+            })
+            .collect();
+        const FILE: &str =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../apimachinery/src/bootstrap/objects.jsonl");
+        if std::env::var_os("REGENERATE").is_some() {
+            fs::write(FILE, made.concat()).expect("written");
+        }
+        assert!(
+            fs::read_to_string(FILE).expect("a file") == made.concat(),
+            "run this test with REGENERATE=1"
+        );
+        for line in bootstrap::lines() {
+            let new = InitialObject::New(line.object().expect("JSON").into_owned());
+            assert_eq!(line.identity().expect("as it is stored"), new.identity().expect("an identity"));
+        }
     }
 
     #[test]

@@ -4,10 +4,12 @@
 mod authentication;
 mod bootstrap;
 mod identity_lease;
+mod keep;
 mod service;
 mod strategy;
 
 pub use authentication::publish_authentication;
 pub use bootstrap::{bootstrap, initial_objects};
 pub use identity_lease::IdentityLease;
+pub use keep::{ServerObjects, ServerObjectsConfig};
 pub use service::{move_service, publish_endpoints};

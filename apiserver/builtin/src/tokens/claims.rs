@@ -48,6 +48,8 @@ pub struct Request<'a> {
     pub issued: i64,
     /// Seconds until the expiration.
     pub lifetime: i64,
+    /// Seconds after which a use of the token is stale; None if it expires when it was asked to.
+    pub warn_after: Option<i64>,
 }
 
 /// Builds the claims of a new token.
@@ -63,6 +65,9 @@ pub fn claims(request: &Request<'_>) -> Value {
         if !uid.is_empty() {
             kubernetes["node"]["uid"] = uid.into();
         }
+    }
+    if let Some(seconds) = request.warn_after {
+        kubernetes["warnafter"] = (request.issued + seconds).into();
     }
     json!({
         "aud": request.audiences,

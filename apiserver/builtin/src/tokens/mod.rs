@@ -10,6 +10,7 @@
 //! Source: KEP-1205 (bound tokens), KEP-4193 (node and credential ids), KEP-2799 (legacy tokens).
 
 mod claims;
+mod legacy_use;
 mod request;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,7 +18,6 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apiserver::access::authenticate::{
@@ -30,6 +30,7 @@ use coracle_clock::Clock;
 use serde_json::Value;
 
 use claims::BoundObject;
+pub use legacy_use::RecordTokenUse;
 
 /// The POST that asks for a token.
 pub static ACTIONS: [ActionDeclaration; 1] = [ActionDeclaration {
@@ -51,7 +52,7 @@ pub struct ServiceAccountTokens {
     /// The key that verifies tokens.
     pub key: Arc<SigningKey>,
     /// The stored objects.
-    pub cluster: Arc<dyn Cluster + Send + Sync>,
+    pub cluster: Arc<dyn RecordTokenUse>,
     /// The current time.
     pub clock: Clock,
 }
@@ -171,6 +172,7 @@ impl ServiceAccountTokens {
         if account.uid() != uid {
             return Err(format!("ServiceAccount UID ({}) does not match claim ({uid})", account.uid()));
         }
+        legacy_use::record(&self.cluster, &secret, self.clock.now());
         let invalid_since = secret["metadata"]["labels"][INVALID_SINCE].as_str();
         if invalid_since.is_some_and(|since| !since.is_empty()) {
             return Err(format!(
@@ -372,6 +374,7 @@ mod tests {
                     audiences: &audiences,
                     issued: at(0).as_second(),
                     lifetime: 3600,
+                    warn_after: None,
                 }))
                 .unwrap();
             let mut world = World::default().with("", "serviceaccounts", account);

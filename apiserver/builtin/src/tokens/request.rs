@@ -19,6 +19,10 @@ use super::claims::{BoundObject, Request, claims};
 const HOUR: i64 = 3600;
 const MIN_LIFETIME: i64 = 600;
 const MAX_LIFETIME: i64 = 1 << 32;
+/// The lifetime that the ServiceAccount plugin asks for; see [`is_extended`].
+const PROJECTED_LIFETIME: i64 = 3607;
+/// The lifetime of a token that is extended: a year.
+const EXTENDED_LIFETIME: i64 = 365 * 24 * HOUR;
 
 /// The annotation of the audit event with the id of the token that was issued.
 const ISSUED_CREDENTIAL_ID: &str = "authentication.kubernetes.io/issued-credential-id";
@@ -77,6 +81,8 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     let lifetime = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
     let audiences: Vec<String> =
         serde_json::from_value(request["spec"]["audiences"].clone()).unwrap_or_default();
+    let is_of_pod = matches!(bound, Some((BoundObject::Pod, _)));
+    let is_extended = is_of_pod && is_extended(lifetime, &audiences, key.issuers());
     let claims = claims(&Request {
         issuer: key.issuer(),
         account: &account,
@@ -84,7 +90,8 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
         node: node.as_ref().map(|(name, uid)| (name.as_str(), uid.as_str())),
         audiences: &audiences,
         issued: now.as_second(),
-        lifetime,
+        lifetime: if is_extended { EXTENDED_LIFETIME } else { lifetime },
+        warn_after: is_extended.then_some(lifetime),
     });
     let token = key.sign(&claims).ok_or_else(|| Error::Internal("failed to generate token".to_owned()))?;
     let id = claims["jti"].as_str().unwrap_or_default();
@@ -94,6 +101,15 @@ async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
     request["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
     let payload = Payload::Object { value: request, type_ref: subresource.type_ref.clone() };
     Ok(Outcome { code: 201, payload })
+}
+
+/// Returns whether the token of a pod, which is for this server alone, is valid for longer than it
+/// was asked for: a program that reads its token once, as before tokens expired, is served for a
+/// year. The status has the requested time, so that kubelets replace the file in time.
+///
+/// Source: `--service-account-extend-token-expiration`, which is true by default.
+fn is_extended(lifetime: i64, audiences: &[String], own: &[String]) -> bool {
+    lifetime == PROJECTED_LIFETIME && audiences.iter().all(|audience| own.contains(audience))
 }
 
 /// Returns the object to which the token is to be bound.
@@ -183,4 +199,23 @@ fn validate(request: &Value, kind: &GroupKind) -> Result<()> {
         lifetime.invalid("may not specify a duration larger than 2^32 seconds")
     });
     if errors.is_empty() { Ok(()) } else { Err(Error::invalid(kind, "", errors)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_pods_for_this_server_are_extended() {
+        let own = ["https://kubernetes.default.svc".to_owned(), "api".to_owned()];
+        for (lifetime, audiences, want) in [
+            (3607, &own[..1], true),
+            (3607, &own, true),
+            (3607, &["vault".to_owned()], false),
+            (3607, &["api".to_owned(), "vault".to_owned()], false),
+            (3600, &own, false),
+        ] {
+            assert_eq!(is_extended(lifetime, audiences, &own), want, "{lifetime} {audiences:?}");
+        }
+    }
 }

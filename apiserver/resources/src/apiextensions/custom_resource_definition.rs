@@ -38,6 +38,12 @@ impl Strategy for CustomResourceDefinitionStrategy {
             default_names(names);
         }
         fill(spec, [("conversion", json!({"strategy": "None"}))]);
+        // As the conversion to the internal type and back, which has no webhook without members.
+        if let Some(conversion) = spec.get_mut("conversion").and_then(Value::as_object_mut)
+            && conversion.get("webhook").and_then(Value::as_object).is_some_and(serde_json::Map::is_empty)
+        {
+            conversion.remove("webhook");
+        }
         let service = spec
             .get_mut("conversion")
             .and_then(|conversion| conversion.pointer_mut("/webhook/clientConfig/service")?.as_object_mut());
@@ -184,8 +190,12 @@ fn store_storage_version(object: &mut Value) {
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let mut storage = versions.filter(|version| version["storage"] == true).map(|version| &version["name"]);
     let Some(storage) = storage.next().cloned() else { return };
-    if let Some(status) = object_at(object, "status")
-        && let Some(stored) = status.entry("storedVersions").or_insert_with(|| json!([])).as_array_mut()
+    let Some(status) = object_at(object, "status") else { return };
+    let stored = status.entry("storedVersions").or_insert_with(|| json!([]));
+    if stored.is_null() {
+        *stored = json!([]);
+    }
+    if let Some(stored) = stored.as_array_mut()
         && !stored.contains(&storage)
     {
         stored.push(storage);

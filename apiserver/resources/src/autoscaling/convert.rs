@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 
 use super::metrics::{DEFAULT_UTILIZATION, cpu_utilization};
 
+/// The group and version with all fields.
+pub const VERSION_2: &str = "autoscaling/v2";
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
@@ -34,10 +36,10 @@ const ROUND_TRIP: [&str; 6] = [
 
 /// Converts the object to version 2 from any version.
 pub fn to_v2(mut object: Value) -> Value {
-    if object["apiVersion"] == "autoscaling/v2" {
+    if object["apiVersion"] == VERSION_2 {
         return object;
     }
-    object["apiVersion"] = "autoscaling/v2".into();
+    object["apiVersion"] = VERSION_2.into();
     let Some(members) = object.as_object_mut() else { return object };
     let annotations = take_annotations(members);
     let input = |key: &str| {
@@ -130,6 +132,15 @@ pub fn to_v1(mut object: Value) -> Value {
         input.extend(annotations.into_iter().map(|(key, text)| (key.to_owned(), text.into())));
     }
     object
+}
+
+/// Removes the annotations of the conversion from an object of version 2, which has fields instead.
+///
+/// Source: `DropRoundTripHorizontalPodAutoscalerAnnotations` in `pkg/apis/autoscaling`.
+pub fn drop_annotations(object: &mut Value) {
+    if let Some(members) = object.as_object_mut() {
+        take_annotations(members);
+    }
 }
 
 /// Removes the annotations of the conversion.

@@ -7,8 +7,8 @@ use coracle_apimachinery::strategy::defaulting::{Object, fill, object_at};
 use coracle_apimachinery::validation::{numbers, resource_list};
 use serde_json::{Value, json};
 
-use super::metrics;
 use super::references::{Versions, validate_reference};
+use super::{convert, metrics};
 
 const MAX_PERIOD_SECONDS: i64 = 1800;
 const MAX_STABILIZATION_SECONDS: i64 = 3600;
@@ -20,6 +20,10 @@ pub struct HorizontalPodAutoscalerStrategy;
 
 impl Strategy for HorizontalPodAutoscalerStrategy {
     fn default(&self, object: &mut Value) {
+        // An object of version 1 is converted afterwards, with its annotations.
+        if object["apiVersion"] == convert::VERSION_2 {
+            convert::drop_annotations(object);
+        }
         let Some(spec) = object_at(object, "spec") else { return };
         fill(spec, [("minReplicas", json!(1))]);
         let none = |metrics: &Value| metrics.as_array().is_none_or(Vec::is_empty);

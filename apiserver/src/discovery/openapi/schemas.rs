@@ -68,7 +68,8 @@ impl<'a> Schemas<'a> {
             Some(id) => self.structure(id),
             None => special(name)?,
         };
-        if let (Some(text), Some(object)) = (self.texts.of_type(name), schema.as_object_mut()) {
+        let text = self.texts.of_type(name).map(str::to_owned).or_else(|| text_of_list(name, None));
+        if let (Some(text), Some(object)) = (text, schema.as_object_mut()) {
             object.insert("description".into(), text.into());
         }
         Some(schema)
@@ -134,7 +135,8 @@ impl<'a> Schemas<'a> {
             None => zero(&field.ty).filter(|zero| field.keep || zero.is_object()),
         };
         more.extend(default.map(|default| ("default".to_owned(), default)));
-        let mut text = self.texts.of_field(owner, field.name).unwrap_or_default().to_owned();
+        let text = self.texts.of_field(owner, field.name).map(str::to_owned);
+        let mut text = text.or_else(|| text_of_list(owner, Some(field.name))).unwrap_or_default();
         if field.ty == Type::String && !enumeration.is_empty() {
             text.push_str(if text.is_empty() { "" } else { "\n\n" });
             text.push_str("Possible enum values:");
@@ -248,6 +250,18 @@ fn union(structure: &Struct) -> Option<Value> {
         union["discriminator"] = discriminator.name.into();
     }
     Some(json!([union]))
+}
+
+/// Returns the description of the type of a list, or of a field of it. The source of the other
+/// descriptions has one type for the lists of all kinds.
+fn text_of_list(owner: &str, field: Option<&str>) -> Option<String> {
+    let kind = owner.rsplit('.').next()?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+    match field {
+        None => Some(format!("{kind}List is a list of {kind} objects.")),
+        Some("items") => Some(format!("The {kind} objects of the list.")),
+        Some("metadata") => Some("The metadata of the list.".to_owned()),
+        Some(_) => None,
+    }
 }
 
 /// Returns the schema of a type with a JSON encoding of its own; None for other types.

@@ -1,11 +1,14 @@
 //! Authentication: the user of a request.
 
+use std::time::Instant;
+
 use super::RequestFilter;
 use crate::Error;
 use crate::access::authenticate::{Authenticator, MISPLACED_SPACE, UNAUTHENTICATED, has_misplaced_space};
 use crate::access::tls::Peer;
 use crate::serve::connections::Connection;
 use crate::serve::exchange::{AuthenticatedRequest, ReceivedRequest, RequestRefusal};
+use crate::telemetry::metrics::{AuthenticationResult, Metrics};
 
 /// Authenticates requests. The first authenticated request on a connection counts the connection
 /// for its user; a user who has too many gets 429.
@@ -15,6 +18,7 @@ pub struct Authenticate<'a> {
     pub peer: &'a Peer,
     /// None in process.
     pub connection: Option<&'a Connection>,
+    pub metrics: &'a Metrics,
 }
 
 impl<B> RequestFilter<ReceivedRequest<B>> for Authenticate<'_> {
@@ -27,7 +31,20 @@ impl<B> RequestFilter<ReceivedRequest<B>> for Authenticate<'_> {
         if has_misplaced_space(&context.parts.headers) {
             context.warnings.extend([MISPLACED_SPACE.to_owned()]);
         }
-        let user = self.authenticator.authenticate_request(&context.parts, self.peer)?;
+        let began = Instant::now();
+        let user = self.authenticator.authenticate_request(&context.parts, self.peer);
+        if let Some(remaining) = self.authenticator.remaining_validity(self.peer) {
+            self.metrics.client_certificate(remaining);
+        }
+        let result = match &user {
+            Ok(user) => AuthenticationResult::Success(&user.name),
+            Err(_) if self.authenticator.has_credentials(&context.parts, self.peer) => {
+                AuthenticationResult::Error
+            }
+            Err(_) => AuthenticationResult::Failure,
+        };
+        self.metrics.authentication(result, began.elapsed());
+        let user = user?;
         // A request is authenticated once.
         let _ = context.user.set(user.clone());
         if let Some(connection) = self.connection
@@ -71,10 +88,12 @@ mod tests {
             ("nobody there", Peer::Unidentified, None, Some(connect()), Ok("system:anonymous")),
         ] {
             let authenticator = testing::authenticator();
+            let metrics = Metrics::new();
             let authenticate = Authenticate {
                 authenticator: &authenticator,
                 peer: &peer,
                 connection: connection.as_deref(),
+                metrics: &metrics,
             };
             let stack = ServiceBuilder::new().layer(filter(authenticate)).service_fn(
                 |request: AuthenticatedRequest<_>| {
@@ -92,6 +111,12 @@ mod tests {
                 Err(other) => panic!("{case}: {other:?}"),
             };
             assert_eq!(got, want, "{case}");
+            let counted = match want {
+                Err(401) => r#"authentication_attempts{result="error"} 1"#,
+                // A user with too many connections is authenticated.
+                _ => r#"authentication_attempts{result="success"} 1"#,
+            };
+            assert!(metrics.render([]).contains(counted), "{case}");
         }
     }
 }

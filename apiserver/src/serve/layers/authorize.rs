@@ -1,15 +1,19 @@
 //! Authorization: whether a user may make a request.
 
+use std::time::Instant;
+
 use super::RequestFilter;
 use crate::Error;
 use crate::access::UserInfo;
 use crate::access::authorize::{self, Authorizer};
 use crate::serve::exchange::{AuthorizedRequest, ClassifiedRequest, RequestContext, RequestRefusal};
+use crate::telemetry::metrics::Metrics;
 
 /// Authorizes requests.
 #[derive(Clone, Copy)]
 pub struct Authorize<'a> {
     pub authorizer: &'a Authorizer,
+    pub metrics: &'a Metrics,
 }
 
 impl Authorize<'_> {
@@ -34,11 +38,13 @@ impl<B> RequestFilter<ClassifiedRequest<B>> for Authorize<'_> {
 
     fn request(&self, request: ClassifiedRequest<B>) -> Result<(AuthorizedRequest<B>, ()), RequestRefusal> {
         let ClassifiedRequest { context, user, flow, body } = request;
-        match context.audit.is_enabled() {
+        let began = Instant::now();
+        let decided = match context.audit.is_enabled() {
             true => self.check_audited(&context, &user),
             false => self.authorizer.check(&user, &context.attributes()),
-        }
-        .map_err(RequestRefusal::Denied)?;
+        };
+        self.metrics.authorization(decided.is_ok(), began.elapsed());
+        decided.map_err(RequestRefusal::Denied)?;
         Ok((AuthorizedRequest { context, user, flow, body }, ()))
     }
 }
@@ -74,6 +80,7 @@ mod tests {
             ("a stranger as a master", "devs", &as_root, Err(403)),
             ("as a group of nobody", MASTERS, &nobody, Err(400)),
         ] {
+            let metrics = Metrics::new();
             let impersonate = Impersonate { authorizer: &authorizer, impersonator: &impersonator };
             let stack = ServiceBuilder::new()
                 .layer(filter(impersonate))
@@ -83,7 +90,7 @@ mod tests {
                     flow: None,
                     body,
                 })
-                .layer(filter(Authorize { authorizer: &authorizer }))
+                .layer(filter(Authorize { authorizer: &authorizer, metrics: &metrics }))
                 .service_fn(|request: AuthorizedRequest<_>| {
                     let mut response = Response::new(Body::empty());
                     let name = request.user.name.parse().expect("a header value");
@@ -99,6 +106,15 @@ mod tests {
                 Err(other) => panic!("{case}: {other:?}"),
             };
             assert_eq!(got, want, "{case}");
+            let text = metrics.render([]);
+            // Impersonation is refused before the request is authorized.
+            let counted = match case {
+                "a stranger as a master" | "as a group of nobody" => None,
+                _ if want.is_ok() => Some(r#"authorization_attempts_total{result="allowed"} 1"#),
+                _ => Some(r#"authorization_attempts_total{result="no-opinion"} 1"#),
+            };
+            let line = text.lines().find(|line| line.starts_with("authorization_attempts_total{"));
+            assert_eq!(line, counted, "{case}");
         }
     }
 }

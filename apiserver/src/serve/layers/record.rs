@@ -12,6 +12,7 @@ use super::RequestFilter;
 use crate::audit::user_agent;
 use crate::request::RequestInfo;
 use crate::resource_info::SharedResourceTable;
+use crate::serve::deadline::Deadline;
 use crate::serve::exchange::{ReceivedRequest, RequestContext};
 use crate::serve::{Body, CompletedRequest, ObserveRequests};
 use crate::telemetry::latency::Phase;
@@ -53,15 +54,7 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
         if let Some(observer) = self.observer {
             observer.completed(&CompletedRequest::new(&context, code, took, self.is_own));
         }
-        // Only what is served succeeds.
-        let labels = match response.status().is_success() {
-            true => labels_of_served(&context),
-            false => labels(&context, self.resources),
-        };
-        if let Some(labels) = labels {
-            let webhooks = context.latency.get(Phase::Webhooks);
-            self.metrics.request(&labels, code, took, webhooks, response.body().size());
-        }
+        self.count(&context, code, took, response.body().size());
         if took >= slow_requests::THRESHOLD && !context.is_long_running() && !context.is_extension() {
             self.log_slow(&context, code, took);
         }
@@ -76,6 +69,26 @@ impl<B> RequestFilter<ReceivedRequest<B>> for RecordRequest<'_> {
 }
 
 impl RecordRequest<'_> {
+    /// Counts a request that reached its handler, and one that was refused or ended so that the
+    /// server is not overloaded.
+    fn count(&self, context: &RequestContext, code: u16, took: Duration, bytes: usize) {
+        if context.is_handled()
+            && let Some(labels) = labels_of_served(context)
+        {
+            let waited = context.latency.get(Phase::Webhooks) + context.latency.get(Phase::Queue);
+            self.metrics.request(&labels, code, took, waited, bytes);
+        }
+        let is_rejected = code == 429 && !context.is_handled();
+        if (is_rejected || has_timed_out(context, code, took))
+            && let Some(labels) = labels(context, self.resources)
+        {
+            if is_rejected {
+                self.metrics.rejected(&labels, code);
+            }
+            self.metrics.terminated(&labels, code);
+        }
+    }
+
     fn end_span(&self, span: &ServerSpan, context: &RequestContext, status: u16, took: Duration) {
         let RequestContext { parts, audit_id, latency, .. } = context;
         let millis = |phase| u64::try_from(latency.get(phase).as_millis()).unwrap_or(u64::MAX);
@@ -120,6 +133,13 @@ impl RecordRequest<'_> {
     }
 }
 
+/// Returns whether the deadline of a request has ended it.
+fn has_timed_out(context: &RequestContext, code: u16, took: Duration) -> bool {
+    code == 504
+        && !context.is_long_running()
+        && Deadline::timeout_of(&context.query).is_ok_and(|timeout| took >= timeout)
+}
+
 /// Returns the `User-Agent` of a request, cut to the length that is audited.
 fn agent_of(parts: &Parts) -> String {
     let agent = parts.headers.get(header::USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -145,8 +165,8 @@ fn span_name(method: &Method, info: &RequestInfo) -> String {
     format!("{method} /{}", path.join("/"))
 }
 
-/// Returns the labels under which a request is counted. None for a request that is not served and
-/// therefore not counted, because its labels would be unbounded.
+/// Returns the labels under which a request is counted, before it has reached a handler. None for a
+/// request that is not served and therefore not counted, because its labels would be unbounded.
 pub fn labels<'a>(context: &'a RequestContext, resources: &SharedResourceTable) -> Option<RequestLabels<'a>> {
     match &context.info {
         RequestInfo::Resource(request) if !resources.load().serves(request) => None,
@@ -193,15 +213,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_for_what_is_served_are_counted() {
+    async fn requests_that_reach_a_handler_or_are_too_many_are_counted() {
         let patch = [("content-type", "application/apply-patch+yaml")];
-        for (method, uri, headers, want) in [
-            ("GET", "/api/v1/pods", &[][..], Some(r#"verb="LIST",version="v1""#)),
-            ("PATCH", "/api/v1/namespaces/n/pods/p?dryRun=All", &patch, Some(r#"dry_run="All""#)),
-            ("PATCH", "/api/v1/namespaces/n/pods/p", &patch, Some(r#"verb="APPLY""#)),
-            ("GET", "/healthz", &[], Some(r#"subresource="/healthz""#)),
-            ("GET", "/api/v1/unknown", &[], None),
-            ("GET", "/unknown", &[], None),
+        for (method, uri, headers, is_handled, code, want) in [
+            ("GET", "/api/v1/pods", &[][..], true, 418, Some(r#"verb="LIST",version="v1""#)),
+            ("PATCH", "/api/v1/namespaces/n/pods/p?dryRun=All", &patch, true, 418, Some(r#"dry_run="All""#)),
+            ("PATCH", "/api/v1/namespaces/n/pods/p", &patch, true, 200, Some(r#"verb="APPLY""#)),
+            ("GET", "/healthz", &[], true, 418, Some(r#"subresource="/healthz""#)),
+            ("GET", "/api/v1/pods", &[], false, 403, None),
+            ("GET", "/api/v1/pods", &[], false, 429, Some(r#"resource="pods""#)),
+            ("GET", "/api/v1/unknown", &[], false, 404, None),
+            ("GET", "/api/v1/unknown", &[], false, 429, None),
+            ("GET", "/unknown", &[], true, 404, None),
         ] {
             let (metrics, resources) =
                 (Metrics::new(), SharedResourceTable::new(coracle_resources::built_in()));
@@ -215,20 +238,27 @@ mod tests {
                 is_own: false,
                 remote: None,
             };
-            let stack = ServiceBuilder::new().layer(filter(record)).service_fn(|_: ReceivedRequest<_>| {
-                let mut response = Response::new(Body::empty());
-                *response.status_mut() = StatusCode::IM_A_TEAPOT;
-                std::future::ready(Ok(response))
-            });
+            let stack =
+                ServiceBuilder::new().layer(filter(record)).service_fn(|request: ReceivedRequest<_>| {
+                    if is_handled {
+                        request.context.set_handled();
+                    }
+                    let mut response = Response::new(Body::empty());
+                    *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+                    std::future::ready(Ok(response))
+                });
             let Ok(_) = stack.oneshot(testing::received(method, uri, headers)).await;
             let text = metrics.render([]);
             let counted = text.lines().find(|line| line.starts_with("apiserver_request_total{"));
             match (counted, want) {
                 (Some(line), Some(want)) => {
-                    assert!(line.contains(want) && line.contains(r#"code="418""#), "{method} {uri}: {line}");
+                    let code = format!(r#"code="{code}""#);
+                    assert!(line.contains(want) && line.contains(&code), "{method} {uri}: {line}");
                 }
                 (counted, want) => assert_eq!(counted, want, "{method} {uri}"),
             }
+            let is_terminated = text.contains("apiserver_request_terminations_total{");
+            assert_eq!(is_terminated, code == 429 && want.is_some(), "{method} {uri}");
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Seats: a request executes when flow control gives it a seat.
 
-use http::Response;
+use http::{Method, Response};
 use tower::{Service, ServiceExt, service_fn};
 
+use crate::flow_control::RequestKind;
+use crate::request::Verb;
 use crate::serve::Body;
-use crate::serve::exchange::{MeasuredRequest, RequestRefusal};
+use crate::serve::exchange::{MeasuredRequest, RequestContext, RequestRefusal};
 use crate::telemetry::latency::Phase;
 
 /// Creates a service whose requests wait for a seat of their priority level. They keep it until
@@ -29,11 +31,25 @@ where
     let _seat = match flow {
         Some(flow) => {
             let _timer = request.context.latency.measure(Phase::Queue);
-            Some(flow.admit(request.deadline.of_queue()).await?)
+            Some(flow.admit(request.deadline.of_queue(), kind_of(&request.context)).await?)
         }
         None => None,
     };
     inner.oneshot(request).await
+}
+
+/// Returns the kind under which a request is counted.
+fn kind_of(context: &RequestContext) -> RequestKind {
+    match context.resource().map(|request| request.verb) {
+        Some(verb) => RequestKind {
+            is_mutating: !matches!(verb, Verb::Get | Verb::List | Verb::Watch),
+            is_watch: verb == Verb::Watch,
+        },
+        None => RequestKind {
+            is_mutating: context.parts.method != Method::GET && context.parts.method != Method::HEAD,
+            is_watch: false,
+        },
+    }
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ impl<'a> RequestLabels<'a> {
     }
 
     fn of_path(path: &str, method: &Method) -> Option<RequestLabels<'a>> {
+        let mut resource = "";
         let (subresource, component) = match path {
             "/healthz" => ("/healthz", ""),
             "/livez" => ("/livez", ""),
@@ -81,13 +82,17 @@ impl<'a> RequestLabels<'a> {
             "/apis" => ("apis", "apiserver"),
             "/openapi/v3" => ("openapi/v3", ""),
             _ if path.starts_with("/openapi/v3/") => ("openapi/v3/", ""),
+            "/statusz" | "/flagz" => {
+                resource = if path == "/flagz" { "flagz" } else { "statusz" };
+                ("", "apiserver")
+            }
             _ => return None,
         };
         Some(RequestLabels {
             verb: plain_verb(method),
             group: "",
             version: "",
-            resource: "",
+            resource,
             subresource,
             scope: "",
             component,
@@ -131,6 +136,7 @@ mod tests {
             ("OPTIONS /api/v1/namespaces/n", "other /v1 namespaces  resource"),
             ("GET /healthz", "GET /  /healthz "),
             ("GET /openapi/v3/apis/apps/v1", "GET /  openapi/v3/ "),
+            ("GET /statusz", "GET / statusz  "),
             ("GET /readyz/ping", "none"),
         ] {
             let (method, uri) = request.split_once(' ').expect("a method and a path");

@@ -8,8 +8,10 @@
 //!
 //! Start at [`RequestLabels::of`] and [`Metrics::request`].
 
+mod access;
 mod labels;
 mod process;
+mod text;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -21,9 +23,10 @@ use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
 };
 
+use access::AccessMetrics;
+pub use access::AuthenticationResult;
 pub use labels::RequestLabels;
 
 /// The Content-Type of [`Metrics::render`].
@@ -35,6 +38,9 @@ const REQUEST_TIMED: &[&str] =
     &["verb", "group", "version", "resource", "subresource", "scope", "component", "dry_run"];
 const REQUEST_LONGRUNNING: &[&str] =
     &["verb", "group", "version", "resource", "subresource", "scope", "component"];
+const REQUEST_TERMINATED: &[&str] =
+    &["verb", "group", "version", "resource", "subresource", "scope", "component", "code"];
+const DEPRECATED: &[&str] = &["group", "version", "resource", "subresource", "removed_release"];
 const WATCHED: &[&str] = &["group", "version", "resource"];
 
 const SECONDS: &[f64] = &[
@@ -63,6 +69,9 @@ pub struct Metrics {
     sli_duration: HistogramVec,
     response_sizes: HistogramVec,
     longrunning: IntGaugeVec,
+    terminations: IntCounterVec,
+    deprecated: IntGaugeVec,
+    access: AccessMetrics,
     inflight: [IntGauge; 2],
     watch_events: IntCounterVec,
     watch_event_sizes: HistogramVec,
@@ -85,7 +94,7 @@ struct Stored {
 struct Handles {
     total: IntCounter,
     duration: Histogram,
-    /// None for dry runs.
+    /// None for dry runs and watches.
     sli_duration: Option<Histogram>,
     /// For reads only.
     response_sizes: Option<Histogram>,
@@ -150,7 +159,7 @@ impl Metrics {
             sli_duration: histograms(
                 &registry,
                 "apiserver_request_sli_duration_seconds",
-                "Time to answer, without what webhooks took.",
+                "Time to answer, without the time of webhooks and of waiting for a seat.",
                 REQUEST_LONGRUNNING,
                 // Only the full histogram has the two finest buckets.
                 &SECONDS[2..],
@@ -168,6 +177,19 @@ impl Metrics {
                 "Watches and other requests that last.",
                 REQUEST_LONGRUNNING,
             ),
+            terminations: counters(
+                &registry,
+                "apiserver_request_terminations_total",
+                "Requests that the server refused or ended to protect itself.",
+                REQUEST_TERMINATED,
+            ),
+            deprecated: gauges(
+                &registry,
+                "apiserver_requested_deprecated_apis",
+                "Deprecated APIs that were requested.",
+                DEPRECATED,
+            ),
+            access: AccessMetrics::new(&registry),
             inflight: ["readOnly", "mutating"].map(|kind| inflight.with_label_values(&[kind])),
             watch_events: counters(
                 &registry,
@@ -220,28 +242,75 @@ impl Metrics {
         &self.registry
     }
 
-    /// Counts a response. `webhooks` is the part of its duration that was spent waiting for
-    /// webhooks.
+    /// Adds a collector that reads its values at each scrape. It must be added once.
+    pub fn collect(&self, collector: impl Collector + 'static) {
+        register(&self.registry, collector);
+    }
+
+    /// Counts a response of a handler.
+    ///
+    /// - `waited`: the part of its duration that was spent waiting for webhooks and for a seat.
     pub fn request(
         &self,
         labels: &RequestLabels<'_>,
         code: u16,
         duration: Duration,
-        webhooks: Duration,
+        waited: Duration,
         bytes: usize,
     ) {
         let key = self.hasher.hash_one((labels, code));
         if let Some(handles) = self.known.load().get(&key) {
-            handles.record(duration, webhooks, bytes);
+            handles.record(duration, waited, bytes);
             return;
         }
         let handles = Arc::new(self.handles(labels, code));
-        handles.record(duration, webhooks, bytes);
+        handles.record(duration, waited, bytes);
         self.known.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.insert(key, handles.clone());
             known
         });
+    }
+
+    /// Counts a request that is refused because there are too many. It was not executed, so it has
+    /// no duration.
+    pub fn rejected(&self, labels: &RequestLabels<'_>, code: u16) {
+        let code = code.to_string();
+        let [verb, group, version, resource, subresource, scope, component] = labels.longrunning_values();
+        let all = [verb, group, version, resource, subresource, scope, component, labels.dry_run, &code];
+        self.total.with_label_values(&all).inc();
+    }
+
+    /// Counts a request that the server refused or ended to protect itself.
+    pub fn terminated(&self, labels: &RequestLabels<'_>, code: u16) {
+        let code = code.to_string();
+        let [verb, group, version, resource, subresource, scope, component] = labels.longrunning_values();
+        let all = [verb, group, version, resource, subresource, scope, component, &code];
+        self.terminations.with_label_values(&all).inc();
+    }
+
+    /// Records that a deprecated API was requested.
+    ///
+    /// - `removed_release`: the release without it, such as `1.32`; empty if none is planned.
+    pub fn requested_deprecated(&self, labels: &RequestLabels<'_>, removed_release: &str) {
+        let RequestLabels { group, version, resource, subresource, .. } = labels;
+        let values = [*group, *version, *resource, *subresource, removed_release];
+        self.deprecated.with_label_values(&values).set(1);
+    }
+
+    /// Counts and times the authentication of a request.
+    pub fn authentication(&self, result: AuthenticationResult<'_>, took: Duration) {
+        self.access.authentication(result, took);
+    }
+
+    /// Counts and times the authorization of a request.
+    pub fn authorization(&self, is_allowed: bool, took: Duration) {
+        self.access.authorization(is_allowed, took);
+    }
+
+    /// Records the remaining validity of the client certificate of a request, in seconds.
+    pub fn client_certificate(&self, remaining_seconds: i64) {
+        self.access.certificate(remaining_seconds as f64);
     }
 
     /// Counts a long-running request until the guard is dropped.
@@ -293,7 +362,7 @@ impl Metrics {
             gauges.objects_by_kind.with_label_values(&[&kind]).set(objects);
         }
         let mut text = String::with_capacity(256 * 1024);
-        if let Err(error) = TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text) {
+        if let Err(error) = text::write_families(&mut text, &self.registry.gather()) {
             tracing::error!(%error, "a metric that cannot be written");
         }
         text
@@ -305,7 +374,7 @@ impl Metrics {
         let [verb, group, version, resource, subresource, scope, component] = longrunning_values;
         let timed = [verb, group, version, resource, subresource, scope, component, labels.dry_run];
         let all = [verb, group, version, resource, subresource, scope, component, labels.dry_run, &code];
-        let real = labels.dry_run.is_empty();
+        let real = labels.dry_run.is_empty() && labels.verb != "WATCH";
         let read = matches!(labels.verb, "GET" | "LIST");
         Handles {
             total: self.total.with_label_values(&all),
@@ -317,11 +386,11 @@ impl Metrics {
 }
 
 impl Handles {
-    fn record(&self, duration: Duration, webhooks: Duration, bytes: usize) {
+    fn record(&self, duration: Duration, waited: Duration, bytes: usize) {
         self.total.inc();
         self.duration.observe(duration.as_secs_f64());
         if let Some(histogram) = &self.sli_duration {
-            histogram.observe(duration.saturating_sub(webhooks).as_secs_f64());
+            histogram.observe(duration.saturating_sub(waited).as_secs_f64());
         }
         if let Some(histogram) = &self.response_sizes {
             histogram.observe(bytes as f64);
@@ -347,6 +416,10 @@ pub(crate) fn counters(registry: &Registry, name: &str, help: &str, labels: &[&s
 
 pub(crate) fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
     registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+pub(crate) fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    registered(registry, Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())))
 }
 
 pub(crate) fn histograms(

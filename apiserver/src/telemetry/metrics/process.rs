@@ -10,8 +10,8 @@ use prometheus::{Counter, Gauge};
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(super) struct Process {
-    cpu: Counter,
-    gauges: [(Gauge, Reading); 5],
+    counters: [(Counter, Reading); 3],
+    gauges: [(Gauge, Reading); 6],
 }
 
 type Reading = fn() -> Option<f64>;
@@ -19,12 +19,26 @@ type Reading = fn() -> Option<f64>;
 impl Process {
     pub(super) fn new() -> prometheus::Result<Process> {
         Ok(Process {
-            cpu: Counter::new("process_cpu_seconds_total", "Processor time used, in seconds.")?,
+            counters: [
+                (Counter::new("process_cpu_seconds_total", "Processor time used, in seconds.")?, cpu_seconds),
+                // As Prometheus' client for Go counts them: of the network namespace.
+                (
+                    Counter::new("process_network_receive_bytes_total", "Bytes received by the network.")?,
+                    || octets("InOctets"),
+                ),
+                (Counter::new("process_network_transmit_bytes_total", "Bytes sent by the network.")?, || {
+                    octets("OutOctets")
+                }),
+            ],
             gauges: [
                 (Gauge::new("process_resident_memory_bytes", "Memory held in bytes.")?, || status("VmRSS:")),
                 (Gauge::new("process_virtual_memory_bytes", "Memory mapped in bytes.")?, || {
                     status("VmSize:")
                 }),
+                (
+                    Gauge::new("process_virtual_memory_max_bytes", "Memory that may be mapped in bytes.")?,
+                    max_memory,
+                ),
                 (Gauge::new("process_open_fds", "Open file descriptors.")?, open_files),
                 (Gauge::new("process_max_fds", "File descriptors that may be open.")?, max_files),
                 (Gauge::new("process_start_time_seconds", "When it started, in Unix time.")?, start_time),
@@ -36,15 +50,18 @@ impl Process {
 impl Collector for Process {
     fn desc(&self) -> Vec<&Desc> {
         let gauges = self.gauges.iter().flat_map(|(gauge, _)| gauge.desc());
-        self.cpu.desc().into_iter().chain(gauges).collect()
+        let counters = self.counters.iter().flat_map(|(counter, _)| counter.desc());
+        counters.chain(gauges).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
         let mut families = Vec::new();
-        if let Some(seconds) = cpu_seconds() {
-            self.cpu.reset();
-            self.cpu.inc_by(seconds);
-            families.extend(self.cpu.collect());
+        for (counter, read) in &self.counters {
+            if let Some(value) = read() {
+                counter.reset();
+                counter.inc_by(value);
+                families.extend(counter.collect());
+            }
         }
         for (gauge, read) in &self.gauges {
             if let Some(value) = read() {
@@ -87,9 +104,31 @@ fn open_files() -> Option<f64> {
 }
 
 fn max_files() -> Option<f64> {
+    limit("Max open files")
+}
+
+fn max_memory() -> Option<f64> {
+    limit("Max address space")
+}
+
+/// Reads a soft limit of `/proc/self/limits`; the largest number of 64 bits stands for none.
+fn limit(name: &str) -> Option<f64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().next()? {
+        "unlimited" => Some(u64::MAX as f64),
+        limit => limit.parse().ok(),
+    }
+}
+
+/// Reads a value of the line `IpExt` of `/proc/self/net/netstat`: the names are in the line before
+/// the one with the numbers.
+fn octets(name: &str) -> Option<f64> {
+    let netstat = fs::read_to_string("/proc/self/net/netstat").ok()?;
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let index = names.split(' ').position(|known| known == name)?;
+    values.split(' ').nth(index)?.parse().ok()
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -100,11 +139,15 @@ mod tests {
     fn this_process_is_seen() {
         let process = Process::new().expect("static names");
         let families = process.collect();
-        assert_eq!(families.len(), 6);
-        assert!(process.desc().len() == 6);
-        for (key, least) in
-            [(status("VmRSS:"), 1e5), (status("VmSize:"), 1e6), (open_files(), 3.0), (max_files(), 3.0)]
-        {
+        assert_eq!(families.len(), 9);
+        assert!(process.desc().len() == 9);
+        for (key, least) in [
+            (status("VmRSS:"), 1e5),
+            (status("VmSize:"), 1e6),
+            (open_files(), 3.0),
+            (max_files(), 3.0),
+            (max_memory(), 1e6),
+        ] {
             assert!(key.is_some_and(|value| value >= least), "{key:?} >= {least}");
         }
         let now = jiff::Timestamp::now().as_second() as f64;

@@ -38,6 +38,26 @@ fn stored() -> Vec<StoredObjects> {
 }
 
 #[test]
+fn refused_and_ended_requests_are_counted() {
+    let metrics = Metrics::new();
+    metrics.rejected(&PODS, 429);
+    metrics.terminated(&PODS, 429);
+    metrics.terminated(&PODS, 504);
+    metrics.requested_deprecated(&PODS, "1.32");
+    let text = metrics.render([]);
+    let pods = r#"group="",resource="pods",scope="namespace",subresource="",verb="LIST",version="v1""#;
+    for line in [
+        format!(r#"apiserver_request_total{{code="429",component="apiserver",dry_run="",{pods}}} 1"#),
+        format!(r#"apiserver_request_terminations_total{{code="429",component="apiserver",{pods}}} 1"#),
+        format!(r#"apiserver_request_terminations_total{{code="504",component="apiserver",{pods}}} 1"#),
+        r#"apiserver_requested_deprecated_apis{group="",removed_release="1.32",resource="pods",subresource="",version="v1"} 1"#.to_owned(),
+    ] {
+        assert!(text.lines().any(|l| l == line), "no line {line} in\n{text}");
+    }
+    assert!(!text.contains("apiserver_request_duration_seconds_count{"), "it was not executed");
+}
+
+#[test]
 fn counts_are_rendered() {
     let metrics = busy();
     let longrunning_values = metrics.longrunning(&RequestLabels { verb: "WATCH", ..PODS });
@@ -50,6 +70,7 @@ fn counts_are_rendered() {
         format!(r#"apiserver_request_duration_seconds_count{{component="apiserver",dry_run="",{pods}}} 3"#),
         format!(r#"apiserver_response_sizes_bucket{{component="apiserver",{pods},le="1000"}} 0"#),
         format!(r#"apiserver_response_sizes_bucket{{component="apiserver",{pods},le="10000"}} 3"#),
+        format!(r#"apiserver_response_sizes_bucket{{component="apiserver",{pods},le="1e+06"}} 3"#),
         r#"apiserver_watch_events_total{group="",resource="pods",version="v1"} 1"#.to_owned(),
         r#"apiserver_current_inflight_requests{request_kind="mutating"} 1"#.to_owned(),
         r#"apiserver_current_inflight_requests{request_kind="readOnly"} 0"#.to_owned(),

@@ -42,7 +42,7 @@ impl Mounts {
     pub fn new(context: &Context) -> Mounts {
         Mounts {
             directories: Directories::new(&context.settings.volumes.data),
-            pods: Root::new(&context.settings.volumes.data, ["pods"]),
+            pods: Root::new(&context.settings.volumes.data.own, ["pods"]),
             claims: context.cache(),
             volumes: context.cache(),
             drivers: context.cache(),
@@ -113,6 +113,7 @@ impl Mounts {
     /// Creates the link to a volume, if the volume is a directory of this machine.
     async fn publish(&self, uid: &str, name: &str, volume: &PersistentVolume) -> Result<(), String> {
         let Some(target) = self.directories.of(volume) else { return Ok(()) };
+        self.directories.inherit(volume).await?;
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if source.is_some_and(|source| source.driver == CSI_DRIVER) {
             // A client may have created the volume by hand, without its directory.

@@ -10,6 +10,7 @@
 //!
 //! The functions block: asynchronous callers use [`blocking`].
 
+mod copy;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+
+pub use copy::CopyLimits;
 
 /// Opens a directory, and nothing that a link leads to.
 const DIRECTORY: OFlags =

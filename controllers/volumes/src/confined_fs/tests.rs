@@ -1,4 +1,4 @@
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -183,4 +183,61 @@ fn files_are_bounded() {
     root.read(&name("f"), 3).unwrap_err();
     root.make_directory(&name("d")).unwrap();
     assert_eq!(root.read(&name("d"), 4).unwrap(), None);
+}
+
+/// Copies that nothing cancels.
+static WANTED: AtomicBool = AtomicBool::new(true);
+
+#[test]
+fn a_directory_is_copied_once_with_its_links() {
+    let (_theirs, origin) = root();
+    let (_ours, root) = root();
+    let (volume, limits) = (origin.path().join("v"), CopyLimits::default());
+    assert!(!root.copy_from(&origin, &name("v"), limits, &WANTED).unwrap(), "there is none");
+    std::fs::create_dir_all(volume.join("a/b")).unwrap();
+    std::fs::write(volume.join("a/b/file"), "theirs").unwrap();
+    std::fs::set_permissions(volume.join("a/b/file"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("a/b/file", volume.join("link")).unwrap();
+    rustix::fs::mknodat(CWD, volume.join("pipe"), FileType::Fifo, FILE_MODE, 0).unwrap();
+    assert!(root.copy_from(&origin, &name("v"), limits, &WANTED).unwrap());
+    let copy = root.path().join("v");
+    assert_eq!(std::fs::read_to_string(copy.join("link")).unwrap(), "theirs");
+    assert_eq!(std::fs::read_link(copy.join("link")).unwrap(), Path::new("a/b/file"));
+    assert!(!copy.join("pipe").exists());
+    let mode = std::fs::metadata(copy.join("a/b/file")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "the rights of the owner");
+    // What changes afterwards stays on its side.
+    std::fs::write(copy.join("a/b/file"), "ours").unwrap();
+    std::fs::write(volume.join("late"), "theirs").unwrap();
+    assert!(root.copy_from(&origin, &name("v"), limits, &WANTED).unwrap());
+    assert!(!copy.join("late").exists());
+    assert_eq!(std::fs::read_to_string(volume.join("a/b/file")).unwrap(), "theirs");
+    assert_eq!(root.entries().unwrap(), [name("v")], "no drafts are left");
+    // A link in the place of the directory leads nowhere.
+    symlink(volume, origin.path().join("l")).unwrap();
+    root.copy_from(&origin, &name("l"), limits, &WANTED).unwrap_err();
+}
+
+#[test]
+fn a_copy_has_limits() {
+    let (_theirs, origin) = root();
+    let (_ours, root) = root();
+    let volume = origin.path().join("v");
+    std::fs::create_dir_all(volume.join("a/b")).unwrap();
+    std::fs::write(volume.join("a/file"), "12345678").unwrap();
+    std::fs::write(volume.join("other"), "12345678").unwrap();
+    let enough = CopyLimits { entries: 4, bytes: 16, depth: 3 };
+    for (limits, want) in [
+        (CopyLimits { entries: 3, ..enough }, "entries"),
+        (CopyLimits { bytes: 15, ..enough }, "bytes"),
+        (CopyLimits { depth: 2, ..enough }, "directories within one another"),
+    ] {
+        let error = root.copy_from(&origin, &name("v"), limits, &WANTED).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+        assert_eq!(root.entries().unwrap(), [], "{want}: nothing is left");
+    }
+    let cancelled = root.copy_from(&origin, &name("v"), enough, &AtomicBool::new(false));
+    assert_eq!(cancelled.unwrap_err().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+    assert_eq!(root.entries().unwrap(), []);
+    assert!(root.copy_from(&origin, &name("v"), enough, &WANTED).unwrap());
 }

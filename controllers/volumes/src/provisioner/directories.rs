@@ -7,28 +7,53 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_controller_runtime::cache::{Cache, Index, NamespacedName};
 use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::storage::{DELETE, VolumeExt};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
+use tokio::sync::Mutex;
 
-use crate::confined_fs::{Name, Root, blocking};
+use crate::confined_fs::{CopyLimits, Name, Root, blocking};
 use crate::migration::CSI_DRIVER;
+use crate::settings::DataDirectories;
 
 /// The directories of volumes: `volumes/host-path/NAME` and `volumes/coracle.csi/HANDLE` in the
 /// data directory.
+///
+/// A fork has a data directory of its own. A directory of the control plane that it is a fork of is
+/// copied when the fork first mounts it ([`Directories::inherit`]).
 #[derive(Clone, Debug)]
 pub struct Directories {
-    host_path: Root,
-    csi: Root,
+    host_path: Roots,
+    csi: Roots,
+    /// Held while a directory is copied: one at a time, since many pods may mount it at once.
+    copying: Arc<Mutex<()>>,
 }
 
-/// A directory that was created here.
+/// Cancels a copy when it is dropped.
+struct Wanted(Arc<AtomicBool>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The directory of the volumes of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Roots {
+    own: Root,
+    /// The directories of the control planes that this one is a fork of, the nearest first.
+    origins: Arc<[Root]>,
+}
+
+/// A directory that was created here, or in a control plane that this one is a fork of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Own {
-    root: Root,
+    roots: Roots,
     name: Name,
 }
 
@@ -41,15 +66,44 @@ enum Place {
 }
 
 impl Directories {
-    /// Locates the directories of volumes in a data directory.
-    pub fn new(data: &Path) -> Directories {
-        let root = |name| Root::new(data, ["volumes", name]);
-        Directories { host_path: root("host-path"), csi: root(CSI_DRIVER) }
+    /// Locates the directories of volumes in data directories.
+    pub fn new(data: &DataDirectories) -> Directories {
+        let roots = |name| {
+            let root = |data: &PathBuf| Root::new(data, ["volumes", name]);
+            Roots { own: root(&data.own), origins: data.origins.iter().map(root).collect() }
+        };
+        Directories { host_path: roots("host-path"), csi: roots(CSI_DRIVER), copying: Arc::default() }
     }
 
     /// Returns the path of a new host path volume.
     pub fn host_path(&self, name: &str) -> PathBuf {
-        self.host_path.path().join(name)
+        self.host_path.own.path().join(name)
+    }
+
+    /// Copies the directory of a volume, as it is now, from the nearest control plane that this one
+    /// is a fork of and that has it, unless it is here. Dropping the future cancels the copy.
+    ///
+    /// # Errors
+    /// The message of the event.
+    pub async fn inherit(&self, volume: &PersistentVolume) -> Result<(), String> {
+        match self.place(volume) {
+            Some(Place::Own(own)) if !own.roots.origins.is_empty() => {
+                let _copying = self.copying.lock().await;
+                let is_wanted = Arc::new(AtomicBool::new(true));
+                let _wanted = Wanted(is_wanted.clone());
+                own.with("copy", move |own| {
+                    for origin in own.roots.origins.iter() {
+                        let limits = CopyLimits::default();
+                        if own.roots.own.copy_from(origin, &own.name, limits, &is_wanted)? {
+                            return Ok(());
+                        }
+                    }
+                    Ok(())
+                })
+                .await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the directory of a volume as the target of a link, or `None` if the volume is not on
@@ -73,7 +127,7 @@ impl Directories {
                 return Err(format!("mkdir {}: it is not a place for volumes", path.display()));
             }
         };
-        own.with("mkdir", |own| own.root.make_directory(&own.name)).await
+        own.with("mkdir", |own| own.roots.own.make_directory(&own.name)).await
     }
 
     /// Removes the directory of a volume with its content. It may not exist.
@@ -111,7 +165,16 @@ impl Directories {
     pub async fn recycle(&self, volume: &PersistentVolume) -> Result<(), String> {
         let emptied = "host_path recycler only supports directories that the provisioner made";
         match self.own(volume, emptied).await? {
-            Some(own) => own.with("scrub", |own| own.root.empty(&own.name)).await,
+            Some(own) => {
+                own.with("scrub", |own| {
+                    if !own.roots.origins.is_empty() {
+                        // One that is here is not copied again.
+                        own.roots.own.make_directory(&own.name)?;
+                    }
+                    own.roots.own.empty(&own.name)
+                })
+                .await
+            }
             None => Ok(()),
         }
     }
@@ -173,7 +236,7 @@ impl Directories {
             (Some(source), _) => Some(self.in_host_path(Path::new(&source.path))),
             (None, Some(source)) if source.driver == CSI_DRIVER => {
                 let name = Name::new(&source.volume_handle)?;
-                Some(Place::Own(Own { root: self.csi.clone(), name }))
+                Some(Place::Own(Own { roots: self.csi.clone(), name }))
             }
             _ => None,
         }
@@ -181,26 +244,33 @@ impl Directories {
 
     fn in_host_path(&self, path: &Path) -> Place {
         match self.host_path.entry(path) {
-            Some(name) => Place::Own(Own { root: self.host_path.clone(), name }),
+            Some(name) => Place::Own(Own { roots: self.host_path.clone(), name }),
             None => Place::Host(path.to_owned()),
         }
     }
 
     fn place_of(&self, path: &Path) -> Place {
         match self.csi.entry(path) {
-            Some(name) => Place::Own(Own { root: self.csi.clone(), name }),
+            Some(name) => Place::Own(Own { roots: self.csi.clone(), name }),
             None => self.in_host_path(path),
         }
     }
 }
 
+impl Roots {
+    /// Returns the name of the entry at a path, here or in an origin.
+    fn entry(&self, path: &Path) -> Option<Name> {
+        [&self.own].into_iter().chain(self.origins.iter()).find_map(|root| root.entry(path))
+    }
+}
+
 impl Own {
     fn path(&self) -> PathBuf {
-        self.root.path().join(self.name.as_path())
+        self.roots.own.path().join(self.name.as_path())
     }
 
     async fn remove(self) -> Result<(), String> {
-        self.with("remove", |own| own.root.remove(&own.name)).await
+        self.with("remove", |own| own.roots.own.remove(&own.name)).await
     }
 
     async fn with(
@@ -286,7 +356,7 @@ mod tests {
         link("volumes/host-path/link", "volumes/host-path/link-to-link");
         link("outside", "volumes/host-path/a/inner");
         link("outside", "pods/u/volumes/v");
-        let directories = Directories::new(data.path());
+        let directories = Directories::new(&DataDirectories::new(data.path().to_owned()));
         (data, directories)
     }
 
@@ -297,6 +367,35 @@ mod tests {
             false => 1,
         };
         entries.flatten().map(count).sum()
+    }
+
+    #[tokio::test]
+    async fn a_fork_has_copies_of_what_it_mounts() {
+        let (origin, _) = world();
+        let own = tempfile::tempdir_in("/tmp").unwrap();
+        let data = DataDirectories {
+            own: own.path().to_owned(),
+            // The nearest one has no volumes.
+            origins: vec![own.path().join("none"), origin.path().to_owned()],
+        };
+        let directories = Directories::new(&data);
+        let volume = |source: Value| -> PersistentVolume {
+            serde_json::from_value(json!({"metadata": {"name": "v", "uid": "u"}, "spec": source})).unwrap()
+        };
+        let path = origin.path().join("volumes/host-path/a").display().to_string();
+        let host = volume(json!({"hostPath": {"path": path}}));
+        assert_eq!(directories.of(&host), Some(own.path().join("volumes/host-path/a")));
+        let csi = volume(json!({"csi": {"driver": CSI_DRIVER, "volumeHandle": "a"}}));
+        for (volume, directory) in [(&host, "volumes/host-path/a"), (&csi, "volumes/coracle.csi/a")] {
+            directories.inherit(volume).await.unwrap();
+            assert_eq!(files(own.path(), directory), files(origin.path(), directory));
+            directories.delete(volume).await.unwrap();
+            assert!(!own.path().join(directory).exists() && files(origin.path(), directory) > 0);
+            // Its content was removed before it was mounted.
+            directories.recycle(volume).await.unwrap();
+            directories.inherit(volume).await.unwrap();
+            assert_eq!(files(own.path(), directory), 0);
+        }
     }
 
     #[tokio::test]

@@ -48,7 +48,7 @@ impl<P: ProvisionerPlugin> Initialize<P::Settings> for ProvisionController<P> {
             nodes: context.cache(),
             directories: Directories::new(data),
             operations: Operations::new(context.clock.clone()),
-            journal: Arc::new(Journal::open(data, P::PROVISIONER)),
+            journal: Arc::new(Journal::open(&data.own, P::PROVISIONER)),
             plugin: P::new(context),
         }
     }

@@ -26,6 +26,49 @@ use super::phase::{Phase, Started};
 use crate::error::Error;
 use crate::options::{Etcd, Options, ServiceAccountIssuer};
 
+/// The keys and certificates that a server begins with.
+pub struct Keys {
+    certificates: Certificates,
+    signing_key: SigningKey,
+    front_proxy: FrontProxy,
+    /// The files of new keys, which are not written yet.
+    new_files: NewFiles,
+}
+
+impl Keys {
+    /// Reads keys and certificates, or creates those that are missing. Blocks.
+    ///
+    /// # Errors
+    /// One of them cannot be read or created.
+    pub fn new(options: &Options) -> Result<Keys, Error> {
+        let real_time = real_time();
+        let mut new_files = NewFiles::default();
+        let certificates = certificates(options, &real_time, &mut new_files)?;
+        let signing_key = signing_key(options, &mut new_files)?;
+        let front_proxy = FrontProxy::generate(real_time.now().into())?;
+        Ok(Keys { certificates, signing_key, front_proxy, new_files })
+    }
+
+    /// Returns the keys of a fork.
+    ///
+    /// # Errors
+    /// One of them cannot be created.
+    pub fn fork(origin: &Origin) -> Result<Keys, Error> {
+        let real_time = real_time();
+        Ok(Keys {
+            certificates: origin.certificates.fork(&real_time)?,
+            signing_key: origin.signing_key.fork()?,
+            front_proxy: FrontProxy::generate(real_time.now().into())?,
+            new_files: NewFiles::default(),
+        })
+    }
+}
+
+/// Returns the clock of certificates: they are valid by the time of those who verify them.
+fn real_time() -> Clock {
+    Clock::system()
+}
+
 /// The keys and certificates of a server. Nothing of them runs.
 pub struct Access {
     pub certificates: Arc<Certificates>,
@@ -49,15 +92,16 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads keys and certificates, or creates those that are missing. Returns the files of these,
-    /// too, which are not written yet.
+    /// Makes what authenticates and authorizes requests by these keys. Returns the files of new
+    /// keys, too, which are not written yet.
     ///
     /// - `listener`: the address of this server
     ///
     /// # Errors
-    /// One of them cannot be read or created.
+    /// A certificate cannot be used.
     pub fn new(
         options: &Options,
+        keys: Keys,
         token_file: Option<TokenFile>,
         origin: Option<&Origin>,
         rbac: Arc<RbacAuthorizer>,
@@ -71,24 +115,14 @@ impl Access {
             refused_ports.iter().copied(),
         ));
         refused_ports.push(listener.port());
-        // Our own certificates are valid by the time of those who verify them.
-        let real_time = Clock::system();
-        let mut new_files = NewFiles::default();
-        let certificates = Arc::new(match origin {
-            None => certificates(options, &real_time, &mut new_files)?,
-            Some(origin) => origin.certificates.fork(&real_time)?,
-        });
+        let Keys { certificates, signing_key, front_proxy, new_files } = keys;
+        let (certificates, signing_key) = (Arc::new(certificates), Arc::new(signing_key));
         let tls = Arc::new(certificates.tls()?);
         let authorizer = Arc::new(options.mode.authorizer(&rbac));
-        let signing_key = Arc::new(match origin {
-            None => signing_key(options, &mut new_files)?,
-            Some(origin) => origin.signing_key.fork()?,
-        });
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> = Vec::new();
         if let Some(file) = token_file {
             tokens.push(Box::new(file.with_audiences(signing_key.issuers().to_vec())));
         }
-        let front_proxy = FrontProxy::generate(real_time.now().into())?;
         let services = EndpointServiceResolver::new(
             options.webhook_service_urls.iter().cloned(),
             forward_access.clone(),

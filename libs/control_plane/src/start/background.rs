@@ -8,7 +8,7 @@ use coracle_apiserver::aggregator::{
 use coracle_apiserver::flow_schema_status::FlowSchemaStatus;
 use coracle_apiserver::policy_status::PolicyStatus;
 use coracle_apiserver::registry::Registry;
-use coracle_builtin::start::IdentityLease;
+use coracle_builtin::start::{IdentityLease, ServerObjects};
 use tokio::task::JoinSet;
 
 use crate::etcd::EVENTS;
@@ -30,7 +30,7 @@ pub fn spawn(
     options: &Options,
     kinds: Kinds,
     registry: &Arc<Registry>,
-    identity_lease: Option<IdentityLease>,
+    (identity_lease, server_objects): (Option<IdentityLease>, Option<ServerObjects>),
     remote: RemoteApis,
     is_selected: &dyn Fn(&str) -> bool,
 ) -> JoinSet<()> {
@@ -41,6 +41,9 @@ pub fn spawn(
     }
     if let Some(lease) = identity_lease {
         tasks.spawn(lease.keep());
+    }
+    if let Some(objects) = server_objects {
+        tasks.spawn(objects.keep());
     }
     tasks.spawn(FlowSchemaStatus::new(registry.clone()).run());
     // It needs the types that are served, so it is no client as the other controllers are; it is

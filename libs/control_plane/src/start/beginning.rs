@@ -9,6 +9,7 @@ use coracle_apiserver::serve::Refusal;
 use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
 
+use super::access::Keys;
 use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::Started;
@@ -26,6 +27,7 @@ pub struct Beginning {
     /// The resources that are served.
     pub resources: Arc<SharedResourceTable>,
     pub store: Store<ObjectIndex>,
+    pub keys: Keys,
     pub rbac: Arc<RbacAuthorizer>,
     /// The initial objects; None if the store has them already.
     pub initial_objects: Option<InitialObjects>,
@@ -48,24 +50,42 @@ impl Beginning {
         };
         let preparation = Preparation::new(options, None, opened.as_ref().map(|opened| opened.now)).await?;
         let initial_objects = opened.is_none().then(|| registry::initial_objects(options, &preparation));
-        let resources = || SharedResourceTable::new((kinds.built_in)());
+        // Keys come after the log, which locks the data directory. The table takes about as long.
+        let files = {
+            let options = options.clone();
+            blocking(move || {
+                let log = match options.open {
+                    None => storage::open_log(&options)?,
+                    Some(_) => None,
+                };
+                Ok((log, Keys::new(&options)?))
+            })
+        };
+        let resources = SharedResourceTable::new((kinds.built_in)());
+        let (log, keys) = files.await?;
         let mut refusals = Vec::new();
-        let (store, resources) = match opened {
-            None => storage::open(options, resources, started).await?,
+        let store = match opened {
+            None => storage::open(options, log, resources.clone(), started).await?,
             Some(history) => {
                 if history.lost > 0 {
                     tracing::warn!(entries = history.lost, "the record is not complete");
                 }
                 refusals = history.refusals.into();
-                let resources = resources();
-                let store =
-                    storage::open_record(history.log, history.authors, resources.clone(), started).await?;
-                (store, resources)
+                storage::open_record(history.log, history.authors, resources.clone(), started).await?
             }
         };
         let rbac = Arc::new(RbacAuthorizer::new(store.clone(), &resources.load()));
         let known_definitions = KnownDefinitions::default();
-        Ok(Beginning { preparation, resources, store, rbac, initial_objects, known_definitions, refusals })
+        Ok(Beginning {
+            preparation,
+            resources,
+            store,
+            keys,
+            rbac,
+            initial_objects,
+            known_definitions,
+            refusals,
+        })
     }
 
     /// Begins a fork. What was read from the objects of the origin comes before its store, and may
@@ -80,6 +100,15 @@ impl Beginning {
         let preparation = Preparation::new(options, Some(origin), None).await?;
         let known_definitions = origin.known_definitions.clone();
         let (initial_objects, refusals) = (None, Vec::new());
-        Ok(Beginning { preparation, resources, store, rbac, initial_objects, known_definitions, refusals })
+        Ok(Beginning {
+            preparation,
+            resources,
+            store,
+            keys: Keys::fork(origin)?,
+            rbac,
+            initial_objects,
+            known_definitions,
+            refusals,
+        })
     }
 }

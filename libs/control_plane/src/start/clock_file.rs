@@ -37,6 +37,19 @@ impl ClockFile {
     }
 }
 
+/// Opens the file in the data directory, if there is one, for a clock that is manual; for another
+/// clock the file is removed.
+///
+/// # Errors
+/// The file cannot be opened or removed.
+pub fn begin(data_dir: Option<&Path>, is_manual: bool) -> Result<Option<ClockFile>, Error> {
+    match data_dir {
+        Some(data_dir) if is_manual => ClockFile::open(data_dir).map(Some),
+        Some(data_dir) => remove(data_dir).map(|()| None),
+        None => Ok(None),
+    }
+}
+
 /// Reads the time in the file in a data directory; None without a file, or if nothing was recorded.
 ///
 /// # Errors
@@ -62,7 +75,7 @@ pub fn read(data_dir: &Path) -> Result<Option<Timestamp>, Error> {
 ///
 /// # Errors
 /// It cannot be removed.
-pub fn remove(data_dir: &Path) -> Result<(), Error> {
+fn remove(data_dir: &Path) -> Result<(), Error> {
     if !matches!(read(data_dir), Ok(Some(_))) {
         return Ok(());
     }

@@ -52,7 +52,6 @@ use http::HeaderValue;
 use tokio::task::JoinSet;
 
 use access::Access;
-use clock_file::ClockFile;
 use controllers::Controllers;
 use phase::Started;
 
@@ -175,27 +174,26 @@ async fn start_phases(
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
     let Beginning { mut preparation, resources, store, rbac, initial_objects, .. } = beginning;
-    let Beginning { known_definitions, refusals, .. } = beginning;
+    let Beginning { keys, known_definitions, refusals, .. } = beginning;
     let began_at = store.revision();
     let recording = match origin {
-        None => preparation.recording.take(),
+        None => preparation.recording.take().inspect(|recording| family.record(recording.clone())),
         Some(origin) => {
             let recording = origin.recording.as_ref();
             recording.map(|recording| recording.fork(name, began_at, &preparation.clock))
         }
     };
     if let Some(recording) = &recording {
-        if origin.is_none() {
-            family.record(recording.clone());
-        }
         recording.observe(&store).await.map_err(|error| Error::Bootstrap(error.to_string()))?;
     }
     let identities = Arc::new(Identities::new(options.seed, store.revision().0));
     let listener = preparation.listener.address();
     let token_file = preparation.token_file.clone();
-    let (access, new_files) = Access::new(options, token_file, origin, rbac, listener)?;
+    let (access, new_files) = Access::new(options, keys, token_file, origin, rbac, listener)?;
     let written = access::write(new_files, started);
+    let volumes = volumes::directories(options, origin, started);
     let origin_of_forks = Arc::new(Origin {
+        volumes: volumes.clone(),
         options: options.clone(),
         kinds,
         fork: name.to_owned(),
@@ -221,21 +219,16 @@ async fn start_phases(
         }
         Some(_) => None,
     };
+    let server_objects = match options.open {
+        None => Some(registry::server_objects(&registry, options, &preparation, &access)?),
+        Some(_) => None,
+    };
     written.await?;
-    let volumes = volumes::directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
-
     let readiness = Readiness::default();
-    let settings = settings(options, &access, &volumes, preparation.features.clone(), origin.is_some());
+    let settings = settings(options, &access, volumes, preparation.features.clone(), origin.is_some());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
-    let clock_file = match (&options.data_dir, &preparation.manual_clock) {
-        (Some(directory), Some(_)) => Some(ClockFile::open(directory)?),
-        (Some(directory), None) => {
-            clock_file::remove(directory)?;
-            None
-        }
-        _ => None,
-    };
+    let clock_file = clock_file::begin(options.data_dir.as_deref(), preparation.manual_clock.is_some())?;
     let parts = Parts {
         options,
         kinds,
@@ -243,6 +236,7 @@ async fn start_phases(
         access,
         registry,
         identity_lease,
+        server_objects,
         refusals,
         readiness: &readiness,
         clock_file,

@@ -13,6 +13,7 @@ use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::CachedObjects;
 use coracle_storage::Store;
+use coracle_volumes::DataDirectories;
 
 use crate::kinds::Kinds;
 use crate::options::Options;
@@ -38,6 +39,8 @@ pub struct Origin {
     pub recording: Option<Recording>,
     /// The caches of its controllers.
     pub cached: CachedObjects,
+    /// The files of its volumes.
+    pub volumes: DataDirectories,
     pub address: SocketAddr,
     /// The addresses of what it is a fork of, and of what that is one of.
     pub ancestors: Vec<SocketAddr>,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use coracle_apimachinery::allocation::SERVICE_CIDR;
+use coracle_apimachinery::bootstrap::InitialObject;
 use coracle_apimachinery::resource_info::SharedResourceTable;
 use coracle_apimachinery::validation::ip::endpoint_address;
 use coracle_apiserver::admission::AdmissionMetrics;
@@ -12,11 +13,12 @@ use coracle_apiserver::registry::{self, ObjectIndex, Registry};
 use coracle_apiserver::webhook::ConversionMetrics;
 use coracle_builtin::admission::{self, PluginContext};
 use coracle_builtin::allocation::ServiceAllocator;
-use coracle_builtin::start::{self, IdentityLease, publish_authentication};
+use coracle_builtin::start::{
+    self, IdentityLease, ServerObjects, ServerObjectsConfig, publish_authentication,
+};
 use coracle_seed::Identities;
 use coracle_storage::Store;
 use futures::future::{BoxFuture, FutureExt};
-use serde_json::Value;
 
 use super::access::Access;
 use super::blocking::blocking;
@@ -63,7 +65,7 @@ pub fn assemble(
 }
 
 /// The initial objects, which are parsed on another thread.
-pub type InitialObjects = BoxFuture<'static, Result<Vec<Value>, Error>>;
+pub type InitialObjects = BoxFuture<'static, Result<Vec<InitialObject>, Error>>;
 
 /// Begins to parse the initial objects.
 pub fn initial_objects(options: &Options, preparation: &Preparation) -> InitialObjects {
@@ -92,7 +94,7 @@ pub async fn store_initial_objects(
     match initial_objects {
         Some(objects) => {
             let objects = objects.await?;
-            start::bootstrap(registry, objects).await.map_err(rejected)?;
+            start::bootstrap(registry, &objects).await.map_err(rejected)?;
         }
         None => start::move_service(registry, listener.port()).await.map_err(rejected)?,
     }
@@ -112,6 +114,28 @@ pub async fn store_initial_objects(
     let lease = IdentityLease::new(registry.clone(), address, controllers::hostname());
     lease.publish().await.map_err(rejected)?;
     Ok(Some(lease))
+}
+
+/// Returns what restores the server's own objects while it runs.
+///
+/// # Errors
+/// The certificate of the authority cannot be read.
+pub fn server_objects(
+    registry: &Arc<Registry>,
+    options: &Options,
+    preparation: &Preparation,
+    access: &Access,
+) -> Result<ServerObjects, Error> {
+    let listener = preparation.listener.address();
+    Ok(ServerObjects::new(ServerObjectsConfig {
+        registry: registry.clone(),
+        advertised: advertised(options, listener),
+        port: listener.port(),
+        service_cidr: options.service_cidr.unwrap_or(SERVICE_CIDR),
+        client_ca: access.certificates.client_ca_pem()?,
+        front_proxy_ca: access.front_proxy_ca.clone(),
+        is_selected: preparation.is_selected.clone(),
+    }))
 }
 
 fn rejected(error: coracle_apimachinery::Error) -> Error {

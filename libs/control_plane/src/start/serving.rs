@@ -14,7 +14,7 @@ use coracle_apiserver::serve::{Api, Config, Extensions, INDICATORS_PATH, OPENID_
 use coracle_apiserver::telemetry::health::Hook;
 use coracle_apiserver::telemetry::tracer::Tracer;
 use coracle_apiserver::telemetry::z_pages::ZPages;
-use coracle_builtin::start::IdentityLease;
+use coracle_builtin::start::{IdentityLease, ServerObjects};
 use coracle_builtin::tokens::ServiceAccountTokens;
 use coracle_clock::Clock;
 use coracle_controller_runtime::supervise::Readiness;
@@ -44,6 +44,8 @@ pub struct Parts<'a> {
     pub access: Access,
     pub registry: Arc<Registry>,
     pub identity_lease: Option<IdentityLease>,
+    /// Restores the server's own objects; None for a server of a record.
+    pub server_objects: Option<ServerObjects>,
     /// The requests that were refused before.
     pub refusals: Vec<Refusal>,
     pub readiness: &'a Readiness,
@@ -100,7 +102,9 @@ impl Phase for Server {
 /// Starts the work of the server and accepts connections.
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, identity_lease, .. } = parts;
-    let Parts { refusals, readiness, clock_file, recording, known_definitions, forks, .. } = parts;
+    let Parts {
+        server_objects, refusals, readiness, clock_file, recording, known_definitions, forks, ..
+    } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
     let Access { certificates, tls, authorizer, signing_key, mut tokens, forward_access, .. } = access;
@@ -148,7 +152,14 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
     let mut background = match options.open {
-        None => background::spawn(options, kinds, &registry, identity_lease, remote, &*is_selected),
+        None => background::spawn(
+            options,
+            kinds,
+            &registry,
+            (identity_lease, server_objects),
+            remote,
+            &*is_selected,
+        ),
         Some(_) => JoinSet::new(),
     };
     background.spawn(CustomResources::new(registry.clone(), known_definitions).run());

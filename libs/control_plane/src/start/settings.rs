@@ -1,25 +1,24 @@
 //! The settings of the controllers that cannot be read from the API.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_apimachinery::features::FeatureGates;
 use coracle_apiserver::access::certificate_signer::CertificateSigner;
 use coracle_controllers::{CertificateTemplate, Settings, SignCertificate};
-use coracle_volumes::VolumeSettings;
+use coracle_volumes::{DataDirectories, VolumeSettings};
 
 use super::access::Access;
 use crate::options::Options;
 
 /// Returns the settings of controllers that work with this server.
 ///
-/// - `volumes`: the directory of the volumes
+/// - `volumes`: the directories of the volumes
 /// - `is_fork`: whether they continue the work of another server's controllers
 pub fn settings(
     options: &Options,
     access: &Access,
-    volumes: &Path,
+    volumes: DataDirectories,
     features: Arc<FeatureGates>,
     is_fork: bool,
 ) -> Settings {
@@ -34,7 +33,7 @@ pub fn settings(
         sign: Some(Arc::new(move |claims| key.sign(claims))),
         sign_certificate: Some(sign_certificate(access.certificates.signer())),
         horizontal_pod_autoscaler_sync_period: options.horizontal_pod_autoscaler_sync_period,
-        volumes: VolumeSettings::new(volumes.to_owned(), |gate| features.is_enabled(gate)),
+        volumes: VolumeSettings::new(volumes, |gate| features.is_enabled(gate)),
         is_enabled: Arc::new(move |gate| features.is_enabled(gate)),
     }
 }

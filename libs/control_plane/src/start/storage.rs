@@ -1,7 +1,6 @@
 //! The store: a log of our own, in memory or in the data directory, or an etcd cluster.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,44 +37,41 @@ impl Phase for OpenStore {
     }
 }
 
-/// Opens the store, after preparing the data directory.
-///
-/// - `resources`: makes the table of the resources that are served, while files are opened
+/// Prepares the data directory, if there is one, and opens the log in it; None if the objects are
+/// elsewhere: in memory or in etcd. Blocks.
 ///
 /// # Errors
 /// The directory or the log cannot be used.
-pub async fn open(
-    options: &Options,
-    resources: impl FnOnce() -> Arc<SharedResourceTable>,
-    started: &mut Started,
-) -> Result<(Store<ObjectIndex>, Arc<SharedResourceTable>), Error> {
-    let (directory, durability) = (options.data_dir.clone(), options.durability);
-    let (log, resources): (Box<dyn Log>, _) = match (&options.etcd, directory) {
-        (Some(etcd), directory) => {
-            let resources = resources();
-            let log = etcd.log(resources.clone(), options.event_ttl)?;
-            blocking(move || directory.as_deref().map_or(Ok(()), prepare)).await?;
-            (Box::new(log), resources)
-        }
-        (None, None) => (Box::new(EphemeralLog::new()), resources()),
-        (None, Some(directory)) => {
-            let log = blocking(move || {
-                prepare(&directory)?;
-                Ok(SledLog::open(&directory.join(STORE), durability)?)
-            });
-            let resources = resources();
-            (Box::new(log.await?), resources)
-        }
-    };
-    let store_options = coracle_storage::Options { limits: limits(options), ..store_options() };
-    let table = resources.clone();
-    let store = blocking(move || Ok(open_store(log, table, store_options)?)).await?;
-    started.push(OpenStore(store.clone()));
-    Ok((store, resources))
+pub fn open_log(options: &Options) -> Result<Option<Box<dyn Log>>, Error> {
+    if let Some(directory) = &options.data_dir {
+        data_dir::prepare(directory).map_err(|cause| Error::File { path: directory.clone(), cause })?;
+    }
+    Ok(match (&options.etcd, &options.data_dir) {
+        (None, Some(directory)) => Some(Box::new(SledLog::open(&directory.join(STORE), options.durability)?)),
+        _ => None,
+    })
 }
 
-fn prepare(directory: &Path) -> Result<(), Error> {
-    data_dir::prepare(directory).map_err(|cause| Error::File { path: directory.to_owned(), cause })
+/// Opens the store.
+///
+/// - `log`: that of [`open_log`]
+///
+/// # Errors
+/// The log cannot be used.
+pub async fn open(
+    options: &Options,
+    log: Option<Box<dyn Log>>,
+    resources: Arc<SharedResourceTable>,
+    started: &mut Started,
+) -> Result<Store<ObjectIndex>, Error> {
+    let log = match &options.etcd {
+        Some(etcd) => Box::new(etcd.log(resources.clone(), options.event_ttl)?),
+        None => log.unwrap_or_else(|| Box::new(EphemeralLog::new())),
+    };
+    let store_options = coracle_storage::Options { limits: limits(options), ..store_options() };
+    let store = blocking(move || Ok(open_store(log, resources, store_options)?)).await?;
+    started.push(OpenStore(store.clone()));
+    Ok(store)
 }
 
 /// Forks the store of an origin.

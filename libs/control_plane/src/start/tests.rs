@@ -262,3 +262,27 @@ async fn a_start_that_is_cancelled_at_any_time_leaves_nothing_running() {
         assert_no_task_is_left("cancelled").await;
     }
 }
+
+#[tokio::test]
+async fn a_start_that_is_cancelled_while_it_writes_keys_leaves_none_in_part() {
+    let place = Place::new();
+    let keys = place.data_dir().join("pki");
+    let entries = || -> Vec<String> {
+        let entries = std::fs::read_dir(&keys).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let mut starting = Box::pin(start(place.options(), KINDS, alone()));
+    while entries().is_empty() {
+        assert!(!futures::poll!(&mut starting).is_ready(), "keys come before the end of the start");
+        tokio::task::yield_now().await;
+    }
+    drop(starting);
+    place.assert_is_free_soon("cancelled").await;
+    assert_no_task_is_left("cancelled").await;
+    let left = entries();
+    assert!(left.iter().all(|name| !name.ends_with(".tmp")), "{left:?}");
+    // The keys that are there fit together.
+    let control_plane = ControlPlane::start(place.options(), KINDS).await.unwrap();
+    assert!(entries().len() >= left.len());
+    control_plane.shutdown().await.unwrap();
+}

@@ -4,9 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use coracle_storage::StoreError;
+use coracle_volumes::DataDirectories;
 use futures::future::{BoxFuture, FutureExt};
 
+use super::origin::Origin;
 use super::phase::{Phase, Started};
+use crate::options::Options;
 
 /// A directory that is removed when it is stopped or dropped. The first volume makes it, since most
 /// control planes have none.
@@ -31,6 +34,16 @@ impl Drop for Temporary {
             _ => {}
         }
     }
+}
+
+/// Returns the directories of the volumes: its own, and those of what it is a fork of.
+pub fn directories(options: &Options, origin: Option<&Origin>, started: &mut Started) -> DataDirectories {
+    let own = directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
+    let origins = origin.map_or_else(Vec::new, |origin| {
+        let DataDirectories { own, origins } = &origin.volumes;
+        [own].into_iter().chain(origins).cloned().collect()
+    });
+    DataDirectories { own, origins }
 }
 
 /// Returns the directory of the volumes: the data directory, or a new one in `temporary` with an
