@@ -59,9 +59,14 @@ const REFRESH: Duration = Duration::from_secs(1);
 const FLOW_SCHEMA_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL_UID: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
+/// The members of a FlowSchema or a PriorityLevelConfiguration that are read. The others are often
+/// larger.
+pub(crate) const MEMBERS: [&str; 3] = ["/metadata/name", "/metadata/uid", "/spec"];
+
 /// Reads the stored FlowSchemas and PriorityLevelConfigurations.
 pub trait ConfigurationSource: Send + Sync {
-    /// Returns the stored FlowSchemas, and the stored PriorityLevelConfigurations.
+    /// Returns the stored FlowSchemas, and the stored PriorityLevelConfigurations, at least their
+    /// name, uid and spec.
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>);
 
     /// Returns the revisions of the last changes of FlowSchemas and PriorityLevelConfigurations;

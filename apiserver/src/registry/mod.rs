@@ -463,10 +463,14 @@ impl flow_control::ConfigurationSource for Registry {
     fn flow_configuration(&self) -> (Vec<Value>, Vec<Value>) {
         let snapshot = self.store.snapshot();
         // One that cannot be read is left out.
+        let read = |object: &Arc<Stored>| {
+            let sparse = json::parse_own_sparse(&object.bytes, flow_control::MEMBERS.to_vec());
+            sparse.or_else(|_| parse(object)).ok()
+        };
         let list = |resource: &str| {
             let resource = GroupResource::new(flow_control::GROUP, resource);
             let bucket = self.by_resource(&resource).map(|info| snapshot.bucket(&info.storage.bucket));
-            bucket.iter().flat_map(|bucket| bucket.iter()).filter_map(|object| parse(object).ok()).collect()
+            bucket.iter().flat_map(|bucket| bucket.iter()).filter_map(read).collect()
         };
         (list(flow_control::FLOW_SCHEMAS), list(flow_control::PRIORITY_LEVELS))
     }

@@ -4,7 +4,7 @@
 //! 1. at the first pass the Node is created or, if it exists, gets its missing labels;
 //! 2. its Lease is renewed, or created if it is missing;
 //! 3. every five minutes the heartbeats of its conditions are updated; a node without a status gets
-//!    all of it.
+//!    all of it, and one of an earlier version the features that it lacks.
 //!
 //! A deleted Node stays deleted until the next start: a kubelet registers once, when it starts, and
 //! an administrator removes a node on purpose. Its Lease is then no longer renewed either. A Node
@@ -150,7 +150,7 @@ impl NodeRegistration {
             (None, Some(_)) => return Ok(Action::AwaitChange),
             (known, None) => {
                 let mut node = self.register(simulated, known.as_deref(), now, ctx).await?;
-                if is_unknown(&node)
+                if (is_unknown(&node) || lacks_features(&node))
                     && let Some(reported) = self.report(simulated, &node, now, ctx).await?
                 {
                     node = reported;
@@ -302,6 +302,14 @@ fn object(simulated: SimulatedNode, now: Timestamp) -> Node {
     node
 }
 
+/// The features that a kubelet of Kubernetes 1.36 declares by default.
+const DECLARED_FEATURES: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
+
 fn status(simulated: SimulatedNode, now: Timestamp) -> NodeStatus {
     let pods = SimulatedNode::PODS.to_string();
     let resources: BTreeMap<String, Quantity> = [
@@ -322,6 +330,7 @@ fn status(simulated: SimulatedNode, now: Timestamp) -> NodeStatus {
             address("Hostname", simulated.name()),
         ]),
         allocatable: Some(resources.clone()),
+        declared_features: Some(DECLARED_FEATURES.map(str::to_owned).into()),
         capacity: Some(resources),
         conditions: Some(conditions(now)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
@@ -386,8 +395,13 @@ fn is_unknown(node: &Node) -> bool {
     node.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(is_given_up)
 }
 
+/// Returns `true` if an earlier version has written the status of a node, without its features.
+fn lacks_features(node: &Node) -> bool {
+    node.status.as_ref().is_some_and(|status| status.declared_features.is_none())
+}
+
 /// Updates the heartbeats of the existing conditions; a node without conditions of a kubelet gets
-/// all of them.
+/// all of them. Missing features are added.
 fn heartbeat(node: &Node, now: Timestamp) -> Value {
     let known = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ours = conditions(now);
@@ -400,7 +414,11 @@ fn heartbeat(node: &Node, now: Timestamp) -> Value {
             }
         })
         .collect();
-    json!({"status": {"conditions": beating}})
+    let mut patch = json!({"status": {"conditions": beating}});
+    if lacks_features(node) {
+        patch["status"]["declaredFeatures"] = json!(DECLARED_FEATURES);
+    }
+    patch
 }
 
 fn lease(node: &Node, now: Timestamp) -> Lease {
@@ -436,6 +454,10 @@ mod tests {
             let keys: Vec<_> = condition.as_object().unwrap().keys().collect();
             assert_eq!(keys, ["lastHeartbeatTime", "type"]);
         }
+        assert!(heartbeat(&node, now)["status"]["declaredFeatures"].is_null());
+        let mut old = node.clone();
+        old.status.as_mut().unwrap().declared_features = None;
+        assert_eq!(heartbeat(&old, now)["status"]["declaredFeatures"], json!(DECLARED_FEATURES));
         let bare = Node { status: None, ..node };
         assert_eq!(heartbeat_of(&bare)[3]["reason"], "KubeletReady");
     }

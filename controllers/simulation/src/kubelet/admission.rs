@@ -15,6 +15,8 @@ use coracle_pod_resources::{ResourceList, add_resource_list};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{ContainerPort, Node, Pod, PodSpec};
 
+use crate::scheduler::is_extended;
+
 /// The pods that kubelets have admitted, and the resources they occupy on their nodes.
 #[derive(Default)]
 pub struct AdmittedPods {
@@ -61,7 +63,7 @@ impl AdmittedPods {
         let nothing = Occupied::default();
         let occupied = node.metadata.name.as_ref().and_then(|name| self.nodes.get(name));
         if let Some(rejection) =
-            pod.spec.as_ref().and_then(|spec| occupied.unwrap_or(&nothing).rejection(spec, node))
+            pod.spec.as_ref().and_then(|spec| occupied.unwrap_or(&nothing).rejection(pod, spec, node))
         {
             return Err(rejection);
         }
@@ -105,7 +107,7 @@ impl AdmittedPods {
 }
 
 impl Occupied {
-    fn rejection(&self, spec: &PodSpec, node: &Node) -> Option<Rejection> {
+    fn rejection(&self, pod: &Pod, spec: &PodSpec, node: &Node) -> Option<Rejection> {
         let is_taken =
             |port: &ContainerPort| self.ports.iter().any(|(_, taken)| host_ports_conflict(port, taken));
         let is_untolerated =
@@ -114,7 +116,7 @@ impl Occupied {
             let message = format!("Predicate {predicate} failed: {why}");
             Some(Rejection { reason: predicate.to_owned(), message })
         };
-        if let Some(rejection) = self.insufficient_resource(spec, node) {
+        if let Some(rejection) = self.insufficient_resource(pod, spec, node) {
             return Some(rejection);
         }
         if !matches_node_affinity(spec, node) {
@@ -129,7 +131,7 @@ impl Occupied {
         }
     }
 
-    fn insufficient_resource(&self, spec: &PodSpec, node: &Node) -> Option<Rejection> {
+    fn insufficient_resource(&self, pod: &Pod, spec: &PodSpec, node: &Node) -> Option<Rejection> {
         const FIRST: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
         // A node without a status has no bounds.
         let allocatable = resource_list(Some(node.status.as_ref()?.allocatable.as_ref()?));
@@ -139,6 +141,10 @@ impl Occupied {
         let count = i64::try_from(self.requests.len()).unwrap_or(i64::MAX);
         used.insert("pods".to_owned(), Quantity::from_int(count));
         let others = wanted.keys().map(String::as_str).filter(|name| !FIRST.contains(name));
+        // A node does not know the resources of a whole cluster, nor those that are devices.
+        let is_elsewhere =
+            |name: &str| is_extended(name) && (!allocatable.contains_key(name) || is_device(pod, name));
+        let others = others.filter(|name| !is_elsewhere(name));
         let lacks = |name: &&str| {
             let wanted = amount(&wanted, name);
             wanted.is_positive() && wanted > amount(&allocatable, name).minus(&amount(&used, name))
@@ -156,6 +162,13 @@ impl Occupied {
             ),
         })
     }
+}
+
+/// Returns `true` if the scheduler has allocated devices for an extended resource of a pod.
+fn is_device(pod: &Pod, resource: &str) -> bool {
+    let status = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
+    status
+        .is_some_and(|status| status.request_mappings.iter().any(|mapping| mapping.resource_name == resource))
 }
 
 #[cfg(test)]
@@ -201,7 +214,13 @@ mod tests {
                 format!("OutOfmemory {more} memory, requested: 100, used: 1000, capacity: 1024"),
             ),
             ("full", vec![json!({}), json!({})], json!({}), format!("OutOfpods {more} pods, requested: 1, used: 2, capacity: 2")),
-            ("an unknown resource", vec![], asking("a.b/c", "1"), format!("OutOfa.b/c {more} a.b/c, requested: 1, used: 0, capacity: 0")),
+            ("a resource of the cluster", vec![], asking("a.b/c", "1"), String::new()),
+            (
+                "an unknown resource",
+                vec![],
+                asking("hugepages-2Mi", "1"),
+                format!("OutOfhugepages-2Mi {more} hugepages-2Mi, requested: 1, used: 0, capacity: 0"),
+            ),
             (
                 "another zone",
                 vec![],

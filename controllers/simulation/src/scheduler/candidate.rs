@@ -1,9 +1,12 @@
 //! A pod that is being scheduled, and why a node does not take it.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::core::Selector;
 
+use super::dynamic_resources::PodDevices;
 use super::requests::PodRequests;
 use super::volume_binding::Claims;
+use super::volume_limits::VolumeLimits;
 
 /// A pod that is being scheduled.
 pub struct Candidate<'a> {
@@ -11,6 +14,10 @@ pub struct Candidate<'a> {
     pub spec: &'a PodSpec,
     pub requests: PodRequests,
     pub claims: Claims,
+    pub devices: PodDevices<'a>,
+    /// The pods of the same Services and the same owner, from which it is spread by default.
+    pub siblings: Option<Selector>,
+    pub volume_limits: &'a VolumeLimits,
 }
 
 /// The reasons for which a node was rejected.

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use coracle_kinds::pods;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodResourceClaimStatus};
 
-use super::pod_info::{asks_for, nominated_node, occupies_node};
+use super::dynamic_resources::may_need_devices;
+use super::pod_info::{asks_for, nominated_node, occupies_node, wants_neighbors};
 use super::requests::has_shrunk;
 
 /// The effect of a change on the pods that wait.
@@ -17,6 +18,8 @@ pub enum Effect {
     OnItself,
     /// A pod more on a node, which helps those that want to be near others.
     Addition,
+    /// A possible help for pods that need devices.
+    Devices,
     /// A possible help for any of them.
     OnAll,
 }
@@ -26,6 +29,7 @@ pub enum Effect {
 pub struct EventCounter {
     on_all: AtomicU64,
     additions: AtomicU64,
+    devices: AtomicU64,
 }
 
 /// The numbers of cluster events at a time (kube-scheduler: `moveRequestCycle`).
@@ -33,6 +37,7 @@ pub struct EventCounter {
 pub struct MoveRequestCycle {
     on_all: u64,
     additions: u64,
+    devices: u64,
 }
 
 impl EventCounter {
@@ -41,14 +46,16 @@ impl EventCounter {
         let counter = match effect {
             Effect::None | Effect::OnItself => return,
             Effect::Addition => &self.additions,
+            Effect::Devices => &self.devices,
             Effect::OnAll => &self.on_all,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn now(&self) -> MoveRequestCycle {
-        let [on_all, additions] = [&self.on_all, &self.additions].map(|count| count.load(Ordering::Relaxed));
-        MoveRequestCycle { on_all, additions }
+        let counts = [&self.on_all, &self.additions, &self.devices];
+        let [on_all, additions, devices] = counts.map(|count| count.load(Ordering::Relaxed));
+        MoveRequestCycle { on_all, additions, devices }
     }
 }
 
@@ -59,8 +66,10 @@ impl MoveRequestCycle {
     }
 
     /// Returns `true` if an event since `then` may help a pod that was rejected.
-    pub fn may_help(self, then: MoveRequestCycle, wants_neighbors: bool) -> bool {
-        self.on_all != then.on_all || wants_neighbors && self.additions != then.additions
+    pub fn may_help(self, then: MoveRequestCycle, pod: &Pod) -> bool {
+        self.on_all != then.on_all
+            || self.additions != then.additions && wants_neighbors(pod)
+            || self.devices != then.devices && may_need_devices(pod)
     }
 }
 
@@ -72,6 +81,11 @@ fn claimed_node(pod: &Pod) -> Option<&str> {
     }
 }
 
+/// Returns the claims that were generated for a pod.
+fn generated_claims(pod: &Pod) -> Option<&Vec<PodResourceClaimStatus>> {
+    pod.status.as_ref()?.resource_claim_statuses.as_ref()
+}
+
 /// Returns the effect of a change of a pod.
 pub fn effect_of_pod(old: Option<&Pod>, new: Option<&Pod>) -> Effect {
     let claimed = old.and_then(claimed_node);
@@ -80,11 +94,14 @@ pub fn effect_of_pod(old: Option<&Pod>, new: Option<&Pod>) -> Effect {
     }
     let is_unassigned = |pod: Option<&Pod>| pod.is_some_and(|pod| pods::node(pod).is_none());
     match (old, new) {
-        (Some(old), Some(new)) if is_unassigned(Some(new)) => match asks_for(old) == asks_for(new) {
-            true => Effect::OnItself,
-            // It may have got tolerations or lost a gate.
-            false => Effect::OnAll,
-        },
+        (Some(old), Some(new)) if is_unassigned(Some(new)) => {
+            match (asks_for(old) == asks_for(new), generated_claims(old) == generated_claims(new)) {
+                (true, true) => Effect::OnItself,
+                (true, false) => Effect::Devices,
+                // It may have got tolerations or lost a gate.
+                (false, _) => Effect::OnAll,
+            }
+        }
         (Some(old), Some(new)) if occupies_node(old) && occupies_node(new) => {
             match old.metadata.labels != new.metadata.labels || has_shrunk(old, new) {
                 true => Effect::OnAll,
@@ -104,7 +121,8 @@ pub fn effect_of_node(old: Option<&Node>, new: Option<&Node>) -> Effect {
         let is_cordoned = spec.is_some_and(|spec| spec.unschedulable == Some(true));
         let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        (node.metadata.labels.as_ref(), is_cordoned, taints, allocatable)
+        let features = node.status.as_ref().and_then(|status| status.declared_features.as_ref());
+        (node.metadata.labels.as_ref(), is_cordoned, taints, allocatable, features)
     }
     match old.zip(new) {
         Some((old, new)) if parts(old) == parts(new) => Effect::None,
@@ -147,6 +165,12 @@ mod tests {
             pod.metadata.generation = Some(2);
             pod
         };
+        let claiming = pod(
+            None,
+            json!({"app": "x"}),
+            "3",
+            json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}),
+        );
         let ended = pod(Some("a"), json!({"app": "x"}), "3", json!({"phase": "Succeeded"}));
         let running = pod(Some("a"), json!({"app": "x"}), "3", json!({"phase": "Running"}));
         for (case, old, new, want) in [
@@ -163,6 +187,7 @@ mod tests {
             ("is nominated", Some(waiting()), Some(nominated()), Effect::OnItself),
             ("loses its nomination", Some(nominated()), Some(waiting()), Effect::OnAll),
             ("is deleted with a nomination", Some(nominated()), None, Effect::OnAll),
+            ("gets the claims of its templates", Some(waiting()), Some(claiming), Effect::Devices),
             ("asks for something else", Some(waiting()), Some(changed), Effect::OnAll),
             ("gets other labels", Some(on("a")), Some(labeled), Effect::OnAll),
             ("is to shrink", Some(on("a")), Some(resized("1")), Effect::OnAll),
@@ -215,15 +240,24 @@ mod tests {
     }
 
     #[test]
-    fn additions_help_pods_that_want_neighbors() {
-        let counter = EventCounter::default();
-        let then = counter.now();
-        counter.count(Effect::OnItself);
-        assert!(!counter.now().may_help(then, true));
-        counter.count(Effect::Addition);
-        assert!(counter.now().may_help(then, true));
-        assert!(!counter.now().may_help(then, false));
-        counter.count(Effect::OnAll);
-        assert!(counter.now().may_help(then, false));
+    fn events_help_the_pods_that_they_are_about() {
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]});
+        let pod =
+            |spec: Value| -> Pod { serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap() };
+        let plain = pod(json!({"containers": []}));
+        let drawn = pod(json!({"containers": [], "affinity": {"podAffinity": terms}}));
+        let claiming = pod(json!({"containers": [], "resourceClaims": [{"name": "gpu"}]}));
+        for (effect, want) in [
+            (Effect::OnItself, [false, false, false]),
+            (Effect::Addition, [false, true, false]),
+            (Effect::Devices, [false, false, true]),
+            (Effect::OnAll, [true, true, true]),
+        ] {
+            let counter = EventCounter::default();
+            let then = counter.now();
+            counter.count(effect);
+            let got = [&plain, &drawn, &claiming].map(|pod| counter.now().may_help(then, pod));
+            assert_eq!(got, want, "{effect:?}");
+        }
     }
 }

@@ -24,7 +24,12 @@ use super::pod_info::{NAME, is_waiting, nominated_node, priority, uid};
 use super::preemption;
 use super::volume_binding::{VolumeBinding, selected_node};
 
-const MANAGER: &str = "kube-scheduler";
+pub(super) const MANAGER: &str = "kube-scheduler";
+
+/// The reason of the condition of a pod that no node fits.
+pub(super) const UNSCHEDULABLE: &str = "Unschedulable";
+/// The reason of the condition of a pod after an error.
+pub(super) const ERROR: &str = "SchedulerError";
 
 /// The effect of a rejection on the node that the pod is nominated for.
 #[derive(Clone, Copy)]
@@ -115,7 +120,7 @@ impl Scheduler {
                 self.evict(pod, node, victim, ctx).await?;
             }
         }
-        self.report_unschedulable(pod, message, Nomination::For(node), ctx).await?;
+        self.report_unschedulable(pod, UNSCHEDULABLE, message, Nomination::For(node), ctx).await?;
         // Pods of lower priority that were nominated for the node lose the nomination.
         for other in self.pods.all() {
             if nominated_node(&other) == Some(node) && is_waiting(&other) && priority(&other) < priority(pod)
@@ -166,6 +171,7 @@ impl Scheduler {
     pub(super) async fn report_unschedulable(
         &self,
         pod: &Pod,
+        reason: &str,
         message: &str,
         nomination: Nomination<'_>,
         ctx: &ReconcileContext,
@@ -188,7 +194,7 @@ impl Scheduler {
         let condition = PodCondition {
             type_: "PodScheduled".to_owned(),
             status: "False".to_owned(),
-            reason: Some("Unschedulable".to_owned()),
+            reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
             observed_generation: pod.metadata.generation,
             last_transition_time: since.or(Some(Time(self.clock.now()))),
@@ -199,6 +205,15 @@ impl Scheduler {
             status["nominatedNodeName"] = json!(nominated);
         }
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+        self.patch_status(pod, patch, ctx).await.map(drop)
+    }
+
+    /// Nominates a pod for the node that it will be bound to.
+    pub(super) async fn nominate(&self, pod: &Pod, node: &str, ctx: &ReconcileContext) -> Result<(), Error> {
+        if nominated_node(pod) == Some(node) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}});
         self.patch_status(pod, patch, ctx).await.map(drop)
     }
 

@@ -10,6 +10,7 @@ use coracle_kinds::taints::is_tolerated;
 use k8s_openapi::api::core::v1::{PodSpec, Taint};
 
 use super::candidate::{Candidate, Rejection};
+use super::declared_features::undeclared_feature;
 use super::inter_pod::InterPodConstraints;
 use super::node_info::NodeInfo;
 use super::volume_filters;
@@ -27,9 +28,12 @@ pub fn rejection(
         .or_else(|| insufficient_resources(candidate, node))
         .or_else(|| volume_filters::disk_conflict(candidate, node))
         .or_else(|| inter_pod.claim_rejection())
+        .or_else(|| candidate.volume_limits.rejection(candidate, node))
         .or_else(|| volume_filters::unreachable(candidate, &node.node))
         .or_else(|| volume_filters::other_zone(candidate, &node.node))
         .or_else(|| inter_pod.rejection(&node.node))
+        .or_else(|| candidate.devices.rejection(node))
+        .or_else(|| undeclared_feature(candidate, &node.node))
 }
 
 /// Returns the names of the only nodes that a pod's required node affinity admits, as that of a
@@ -105,6 +109,9 @@ fn insufficient_resources(candidate: &Candidate, node: &NodeInfo) -> Option<Reje
     }
     for (name, wanted) in candidate.requests.all.iter().filter(|(_, wanted)| wanted.is_positive()) {
         let all = amount(&node.allocatable, name);
+        if !all.is_positive() && candidate.devices.delegates(name) {
+            continue;
+        }
         if *wanted > all.minus(&amount(&node.used, name)) {
             rejection.reasons.push(format!("Insufficient {name}"));
             rejection.is_resolvable &= *wanted <= all;

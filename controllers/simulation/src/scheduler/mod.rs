@@ -4,20 +4,25 @@
 //! 1. pods of other schedulers, gated pods and terminating pods are skipped;
 //! 2. a pod that was assumed before waits for the watch to report it, or for its claims to be
 //!    bound;
-//! 3. [`plan::Snapshot::schedule`] chooses a node by filters and scores, or returns why none fits
+//! 3. a pod waits without a condition until its ResourceClaims exist ([`dynamic_resources`]);
+//! 4. [`plan::Snapshot::schedule`] chooses a node by filters and scores, or returns why none fits
 //!    and which pods of lower priority have to be deleted ([`preemption`]);
-//! 4. pods are bound, claims are annotated with the node, and pods that cannot be placed get a
-//!    condition and an event.
+//! 5. claims are annotated with the node or reserved, pods are bound, and pods that cannot be
+//!    placed get a condition and an event ([`apply`]).
 //!
 //! A pod that could not be placed is retried after a cluster event that could help it
 //! ([`cluster_events`]). Until then its nominated node is kept free from pods of no higher
 //! priority.
 
 mod affinity_terms;
+mod apply;
 mod candidate;
 mod cluster_events;
+mod declared_features;
+mod dynamic_resources;
 mod executor;
 mod filter;
+mod images;
 mod inter_pod;
 mod node_info;
 mod plan;
@@ -28,6 +33,8 @@ mod score;
 mod topology_spread;
 mod volume_binding;
 mod volume_filters;
+mod volume_limits;
+mod workloads;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,26 +42,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use coracle_clock::Clock;
-use coracle_controller_runtime::batch::execute_all;
 use coracle_controller_runtime::cache::{Cache, Cached, Index, NamespacedName};
 use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::{Action, Controller, Error, Initialize, ReconcileContext, Sources};
 use coracle_kinds::pods;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::CSINode;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
+pub(crate) use dynamic_resources::is_extended;
+
+use apply::Decided;
 use cluster_events::{Effect, EventCounter, MoveRequestCycle, effect_of_node, effect_of_pod};
-use executor::Nomination;
+use dynamic_resources::{DeviceSnapshot, DynamicResources, Readiness, effect_of_claim, may_need_devices};
 use node_info::NodeInfo;
 use plan::{Decision, Snapshot, nominees};
-use pod_info::{NAME, is_waiting, may_be_nominated, occupies_node, uid, wants_neighbors};
+use pod_info::{NAME, is_waiting, may_be_nominated, occupies_node, uid};
 use volume_binding::Storage;
-
-/// The largest number of concurrent bindings.
-const BINDINGS: usize = 16;
+use workloads::Workloads;
 
 pub struct Scheduler {
     /// The client of bindings, whose response has no revision of the pod. `known` keeps a binding
@@ -67,6 +76,8 @@ pub struct Scheduler {
     namespaces: Arc<Cache<Namespace>>,
     budgets: Arc<Cache<PodDisruptionBudget>>,
     storage: Storage,
+    devices: DynamicResources,
+    workloads: Workloads,
     /// Counts the cluster events that may help pods that were rejected.
     events: Arc<EventCounter>,
     /// The node that the next cycle begins with.
@@ -77,10 +88,14 @@ pub struct Scheduler {
 
 #[derive(Clone)]
 enum PodSchedulingState {
-    /// Bound, and the watch has not reported it yet; or to be bound when its claims are.
+    /// Bound, and the watch has not reported it yet; or to be bound when its claims are, and its
+    /// devices are ready.
     Assumed { node: String, waits_for_claims: bool },
     /// Rejected in this move request cycle.
     Unschedulable(MoveRequestCycle),
+    /// Its claims could not be reserved, or the search for its devices took too long, this often in
+    /// a row. It is tried again at a time.
+    BackingOff { until: Timestamp, failures: u32 },
 }
 
 impl PodSchedulingState {
@@ -129,6 +144,8 @@ impl Initialize<Settings> for Scheduler {
             namespaces: context.cache(),
             budgets: context.cache(),
             storage: Storage::new(context),
+            devices: DynamicResources::new(context),
+            workloads: Workloads::new(context),
             events: Arc::default(),
             next_start: AtomicUsize::new(0),
             known: Mutex::default(),
@@ -160,12 +177,40 @@ impl Controller for Scheduler {
                 queue.add(SchedulingCycle);
             }
         });
-        self.on_cluster_event(sources, &self.storage.claims);
-        self.on_cluster_event(sources, &self.storage.volumes);
-        self.on_cluster_event(sources, &self.storage.classes);
+        let events = self.events.clone();
+        sources.on(&self.devices.claims, move |change, queue| {
+            let effect = effect_of_claim(change.old.as_deref(), change.new.as_deref());
+            events.count(effect);
+            if effect != Effect::None {
+                queue.add(SchedulingCycle);
+            }
+        });
+        self.on_cluster_event(sources, &self.devices.slices, Effect::Devices);
+        self.on_cluster_event(sources, &self.devices.classes, Effect::Devices);
+        self.on_cluster_event(sources, &self.storage.claims, Effect::OnAll);
+        self.on_cluster_event(sources, &self.storage.volumes, Effect::OnAll);
+        self.on_cluster_event(sources, &self.storage.classes, Effect::OnAll);
+        self.on_cluster_event(sources, &self.storage.drivers, Effect::OnAll);
+        let events = self.events.clone();
+        sources.on(&self.storage.csi_nodes, move |change, queue| {
+            let spec = |node: Option<&CSINode>| node.map(|node| node.spec.clone());
+            if spec(change.old.as_deref()) != spec(change.new.as_deref()) {
+                events.count(Effect::OnAll);
+                queue.add(SchedulingCycle);
+            }
+        });
+        let events = self.events.clone();
+        sources.on(&self.storage.attachments, move |change, queue| {
+            if change.new.is_none() {
+                events.count(Effect::OnAll);
+                queue.add(SchedulingCycle);
+            }
+        });
+        self.on_cluster_event(sources, &self.storage.capacities, Effect::OnAll);
     }
 
     async fn reconcile(&self, _: &SchedulingCycle, ctx: &ReconcileContext) -> Result<Action, Error> {
+        let now = self.clock.now();
         // Before the pods are read: an event in between counts for the next cycle.
         let cycle = self.events.now();
         let mut unassigned = self.pods.by::<Unassigned>(&Unassigned::key());
@@ -180,66 +225,75 @@ impl Controller for Scheduler {
             false => cycle,
         };
         if !waiting.iter().any(|pod| self.is_undecided(pod, cycle)) {
-            return Ok(Action::AwaitChange);
+            return Ok(self.next_cycle(now));
         }
         let namespaces = self.namespaces.all().into_iter().map(|namespace| {
             let meta = namespace.metadata.clone();
             (meta.name.unwrap_or_default(), meta.labels.unwrap_or_default())
         });
+        let devices = match waiting.iter().any(|pod| may_need_devices(pod)) {
+            true => self.devices.snapshot(now),
+            false => DeviceSnapshot::default(),
+        };
         let mut snapshot = Snapshot {
             nodes: self.nodes(),
             namespaces: namespaces.collect(),
             budgets: self.budgets.all(),
             next_start: self.next_start.load(Ordering::Relaxed),
             nominees: self.nominees(&unassigned),
+            devices,
+            volume_limits: Arc::new(self.storage.limits()),
+            cleanups: Vec::new(),
         };
         let mut decisions = Vec::new();
         for pod in pod_info::sort_by_priority(waiting) {
             let known = self.known().get(uid(&pod)).cloned();
+            let failures = match known {
+                Some(PodSchedulingState::BackingOff { failures, .. }) => failures,
+                _ => 0,
+            };
             let decision = match known {
-                Some(PodSchedulingState::Unschedulable(_)) if !self.is_undecided(&pod, cycle) => continue,
-                Some(PodSchedulingState::Assumed { node, waits_for_claims: true }) => {
-                    match self.storage.are_claims_bound(&pod) {
-                        true => Decision::Bind(node),
-                        false => continue,
-                    }
+                Some(PodSchedulingState::Assumed { waits_for_claims: false, .. }) => continue,
+                Some(PodSchedulingState::Assumed { node, .. }) => match self.devices.readiness(&pod, now) {
+                    Readiness::Ready if self.storage.are_claims_bound(&pod) => Decision::Bind(node),
+                    Readiness::Failed(error) => Decision::Fail(error),
+                    _ => continue,
+                },
+                _ if !self.is_undecided(&pod, cycle) => continue,
+                // It waits without a condition until its claims exist.
+                _ if self.devices.claims_of(&pod).is_err() => {
+                    self.known().insert(uid(&pod).to_owned(), PodSchedulingState::Unschedulable(cycle));
+                    continue;
                 }
-                Some(PodSchedulingState::Assumed { .. }) => continue,
-                _ => snapshot.schedule(&pod, self.storage.of(&pod)),
+                _ if snapshot.devices.is_exhausted() && may_need_devices(&pod) => Decision::Defer,
+                _ => {
+                    let siblings = || self.workloads.selector_of(&pod);
+                    let decision = snapshot.schedule(&pod, self.storage.of(&pod), siblings);
+                    if may_need_devices(&pod) {
+                        // Searches are long; other tasks of this thread go on in between.
+                        tokio::task::yield_now().await;
+                    }
+                    decision
+                }
             };
             self.remember(&pod, &decision, cycle);
-            decisions.push((pod, decision));
+            decisions.push(Decided { pod, decision, failures });
         }
         self.next_start.store(snapshot.next_start, Ordering::Relaxed);
-        let (mut bindings, mut failures) = (Vec::new(), Vec::new());
-        for (pod, decision) in decisions {
-            match decision {
-                Decision::Bind(node) => bindings.push(self.bind(pod, node)),
-                Decision::BindVolumes(node, served) => {
-                    for binding in &served {
-                        failures.extend(self.bind_volume(binding, &node, ctx).await.err());
-                    }
-                }
-                Decision::Preempt { message, node, victims } => {
-                    failures.extend(self.preempt(&pod, &message, &node, &victims, ctx).await.err());
-                }
-                Decision::Reject { message, keeps_nomination } => {
-                    let nomination = if keeps_nomination { Nomination::Unchanged } else { Nomination::Ends };
-                    failures.extend(self.report_unschedulable(&pod, &message, nomination, ctx).await.err());
-                }
-            }
-        }
-        let bound: Vec<_> = execute_all(bindings, BINDINGS).await;
-        failures.extend(bound.into_iter().filter_map(Result::err));
-        failures.into_iter().next().map_or(Ok(Action::AwaitChange), Err)
+        self.apply(decisions, &snapshot.cleanups, now, ctx).await
     }
 }
 
 impl Scheduler {
-    fn on_cluster_event<T: Cached>(&self, sources: &mut Sources<SchedulingCycle>, cache: &Arc<Cache<T>>) {
+    fn on_cluster_event<T: Cached>(
+        &self,
+        sources: &mut Sources<SchedulingCycle>,
+        cache: &Arc<Cache<T>>,
+        effect: Effect,
+    ) {
         let events = self.events.clone();
         sources.on(cache, move |_, queue| {
-            events.count(Effect::OnAll);
+            events.count(effect);
             queue.add(SchedulingCycle);
         });
     }
@@ -265,7 +319,8 @@ impl Scheduler {
     /// earlier decision.
     fn is_undecided(&self, pod: &Pod, cycle: MoveRequestCycle) -> bool {
         match self.known().get(uid(pod)) {
-            Some(PodSchedulingState::Unschedulable(then)) => cycle.may_help(*then, wants_neighbors(pod)),
+            Some(PodSchedulingState::Unschedulable(then)) => cycle.may_help(*then, pod),
+            Some(PodSchedulingState::BackingOff { until, .. }) => *until <= self.clock.now(),
             Some(PodSchedulingState::Assumed { waits_for_claims, .. }) => *waits_for_claims,
             None => true,
         }
@@ -318,7 +373,15 @@ impl Scheduler {
             Decision::BindVolumes(node, _) => {
                 PodSchedulingState::Assumed { node: node.clone(), waits_for_claims: true }
             }
-            Decision::Reject { .. } | Decision::Preempt { .. } => PodSchedulingState::Unschedulable(cycle),
+            Decision::BindDevices { node, volumes, devices } => {
+                let waits_for_claims = !volumes.is_empty() || devices.has_conditions;
+                PodSchedulingState::Assumed { node: node.clone(), waits_for_claims }
+            }
+            Decision::Reject { .. } | Decision::Preempt { .. } | Decision::Error(_) => {
+                PodSchedulingState::Unschedulable(cycle)
+            }
+            // It keeps its state; a failure has one of its own.
+            Decision::Defer | Decision::Fail(_) | Decision::TimeOut(_) => return,
         };
         self.known().insert(uid(pod).to_owned(), known);
     }

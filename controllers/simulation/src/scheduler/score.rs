@@ -1,5 +1,4 @@
-//! Scoring of the feasible nodes for a pod: the scheduler's scores with its default weights. The
-//! locality of images is left out, since every node has all images.
+//! Scoring of the feasible nodes for a pod: the scheduler's scores with its default weights.
 
 use std::collections::HashMap;
 
@@ -8,6 +7,7 @@ use coracle_kinds::taints::{is_tolerated, taints};
 
 use super::affinity_terms::{Namespaces, preferred_terms, required_affinity_terms, selects};
 use super::candidate::Candidate;
+use super::images;
 use super::node_info::{NodeInfo, View};
 use super::requests::CpuAndMemory;
 use super::topology_spread::{PREFERRED, Rule, has_all};
@@ -38,6 +38,8 @@ pub fn scores(
     add(node_affinity(candidate, &infos), 2);
     add(inter_pod_affinity(candidate, nodes, &infos, namespaces), 2);
     add(topology_spread(candidate, nodes, &infos), 2);
+    add(devices(candidate, &infos), 2);
+    add(images::scores(candidate, nodes, &infos), 1);
     totals
 }
 
@@ -107,6 +109,13 @@ fn node_affinity(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>>
     Some(sums.into_iter().map(|sum| sum * HIGHEST / most).collect())
 }
 
+/// Scores the alternatives of prioritized lists of devices: the better the chosen ones, the higher.
+fn devices(candidate: &Candidate, nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
+    let scores: Vec<i64> = nodes.iter().map(|node| candidate.devices.score(node.name())).collect();
+    let most = scores.iter().copied().max().filter(|most| *most > 0)?;
+    Some(scores.into_iter().map(|score| score * HIGHEST / most).collect())
+}
+
 /// Scores preferred pod affinity and anti-affinity, of the pod and of the existing pods.
 fn inter_pod_affinity(
     candidate: &Candidate,
@@ -151,20 +160,29 @@ fn inter_pod_affinity(
 /// Scores topology spread that is preferred (`ScheduleAnyway`): a node scores higher the fewer
 /// matching pods its domain has, weighted by the number of domains.
 fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo]) -> Option<Vec<i64>> {
-    let rules = Rule::all(candidate.spec, PREFERRED);
+    let own = candidate.spec.topology_spread_constraints.as_ref().is_some_and(|own| !own.is_empty());
+    let rules = if own { Rule::all(candidate.spec, PREFERRED) } else { Rule::defaults(candidate) };
     if rules.is_empty() {
         return None;
     }
-    let mut sums: Vec<Option<f64>> =
-        nodes.iter().map(|node| has_all(&rules, &node.node).then_some(0.0)).collect();
+    // By default, a node without a zone is spread over by its name alone.
+    let is_counted = |node: &NodeInfo| !own || has_all(&rules, &node.node);
+    let mut sums: Vec<Option<f64>> = nodes.iter().map(|node| is_counted(node).then_some(0.0)).collect();
     for rule in &rules {
+        // To count the pods of all nodes takes long.
+        if !nodes.iter().any(|node| label(&node.node, rule.key()).is_some()) {
+            continue;
+        }
         let is_per_node = rule.key() == HOSTNAME;
-        let counts =
-            if is_per_node { HashMap::new() } else { pods_by_domain(candidate, rule, &rules, all, nodes) };
+        let counts = if is_per_node {
+            HashMap::new()
+        } else {
+            pods_by_domain(candidate, rule, is_counted, all, nodes)
+        };
         let domains = if is_per_node { sums.iter().flatten().count() } else { counts.len() };
         let weight = (u32::try_from(domains).map_or(f64::MAX, f64::from) + 2.0).ln();
         for (sum, node) in sums.iter_mut().zip(nodes) {
-            let Some(sum) = sum else { continue };
+            let (Some(sum), Some(_)) = (sum, label(&node.node, rule.key())) else { continue };
             let count = match is_per_node {
                 true => rule.pods_on(candidate, node, View::Present),
                 false => {
@@ -191,18 +209,18 @@ fn topology_spread(candidate: &Candidate, all: &[NodeInfo], nodes: &[&NodeInfo])
 fn pods_by_domain<'a>(
     candidate: &Candidate,
     rule: &Rule,
-    rules: &[Rule],
+    is_counted: impl Fn(&NodeInfo) -> bool,
     all: &[NodeInfo],
     nodes: &[&'a NodeInfo],
 ) -> HashMap<&'a str, usize> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
-    for node in nodes.iter().filter(|node| has_all(rules, &node.node)) {
-        counts.extend(label(&node.node, rule.key()).map(|value| (value, 0)));
+    // Nodes without the label are a domain, too.
+    for node in nodes.iter().filter(|node| is_counted(node)) {
+        counts.insert(label(&node.node, rule.key()).unwrap_or_default(), 0);
     }
-    let counted =
-        all.iter().filter(|node| has_all(rules, &node.node) && rule.includes(candidate, &node.node));
+    let counted = all.iter().filter(|node| is_counted(node) && rule.includes(candidate, &node.node));
     for node in counted {
-        if let Some(count) = label(&node.node, rule.key()).and_then(|value| counts.get_mut(value)) {
+        if let Some(count) = counts.get_mut(label(&node.node, rule.key()).unwrap_or_default()) {
             *count += rule.pods_on(candidate, node, View::Present);
         }
     }

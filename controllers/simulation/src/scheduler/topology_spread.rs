@@ -2,7 +2,7 @@
 //! filter. `score` has the others.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use coracle_kinds::node_affinity::{label, matches_node_affinity};
 use coracle_kinds::taints::{is_tolerated, taints};
@@ -26,7 +26,28 @@ pub struct Rule<'a> {
     selector: Option<Selector>,
 }
 
+/// The constraints of pods that have none, by the selector of their Services and owner.
+static DEFAULTS: LazyLock<[TopologySpreadConstraint; 2]> = LazyLock::new(|| {
+    let constraint = |key: &str, max_skew: i32| TopologySpreadConstraint {
+        topology_key: key.to_owned(),
+        max_skew,
+        when_unsatisfiable: PREFERRED.to_owned(),
+        ..TopologySpreadConstraint::default()
+    };
+    [constraint("kubernetes.io/hostname", 3), constraint("topology.kubernetes.io/zone", 5)]
+});
+
 impl<'a> Rule<'a> {
+    /// Returns the default constraints of a pod; none if it belongs to no other pods.
+    pub fn defaults(candidate: &'a Candidate<'_>) -> Vec<Rule<'a>> {
+        let siblings = candidate.siblings.iter();
+        let of = |selector: &Selector| {
+            let rule = |constraint| Rule { constraint, selector: Some(selector.clone()) };
+            DEFAULTS.iter().map(rule).collect::<Vec<_>>()
+        };
+        siblings.flat_map(of).collect()
+    }
+
     /// Returns the constraints of a pod with this effect.
     pub fn all(spec: &'a PodSpec, effect: &str) -> Vec<Rule<'a>> {
         let constraints = spec.topology_spread_constraints.iter().flatten();

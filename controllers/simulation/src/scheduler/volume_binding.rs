@@ -4,6 +4,7 @@
 //! Claims that may wait are bound on the chosen node: to a free volume that can be reached from it,
 //! or by a provisioner that reads the node's name from an annotation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
@@ -11,13 +12,19 @@ use coracle_kinds::node_affinity::{label, selects};
 use coracle_kinds::pods::{PodClaim, pod_claims};
 use coracle_kinds::storage::{BIND_COMPLETED, ClaimExt, SELECTED_NODE, VolumeExt, waits_for_consumer};
 use coracle_object_meta::{annotation, is_controlled_by};
+use coracle_quantity::Quantity;
 use coracle_volumes::search;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
 
+use super::volume_limits::{VolumeCaches, VolumeLimits};
 use crate::settings::Context;
 
+/// The reasons why claims cannot be bound on a node.
+const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";
+const NO_STORAGE: &str = "node(s) did not have enough free storage";
 /// The provisioner of classes without dynamic provisioning.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
@@ -26,6 +33,10 @@ pub struct Storage {
     pub claims: Arc<Cache<PersistentVolumeClaim>>,
     pub volumes: Arc<Cache<PersistentVolume>>,
     pub classes: Arc<Cache<StorageClass>>,
+    pub drivers: Arc<Cache<CSIDriver>>,
+    pub capacities: Arc<Cache<CSIStorageCapacity>>,
+    pub csi_nodes: Arc<Cache<CSINode>>,
+    pub attachments: Arc<Cache<VolumeAttachment>>,
 }
 
 /// A pod's claims, if none of them keeps it from being scheduled.
@@ -46,6 +57,8 @@ pub struct Claims {
 pub struct Waiting {
     pub claim: Arc<PersistentVolumeClaim>,
     class: Arc<StorageClass>,
+    /// The free storage that the driver of the class has announced; None if it announces none.
+    capacities: Option<Vec<Arc<CSIStorageCapacity>>>,
 }
 
 /// The binding of a claim on a node.
@@ -58,7 +71,25 @@ pub struct VolumeBinding {
 
 impl Storage {
     pub fn new(context: &Context) -> Storage {
-        Storage { claims: context.cache(), volumes: context.cache(), classes: context.cache() }
+        Storage {
+            claims: context.cache(),
+            volumes: context.cache(),
+            classes: context.cache(),
+            drivers: context.cache(),
+            capacities: context.cache(),
+            csi_nodes: context.cache(),
+            attachments: context.cache(),
+        }
+    }
+
+    /// Returns the limits of the nodes' CSI drivers.
+    pub fn limits(&self) -> VolumeLimits {
+        let caches = VolumeCaches {
+            claims: self.claims.clone(),
+            volumes: self.volumes.clone(),
+            classes: self.classes.clone(),
+        };
+        VolumeLimits::new(&self.csi_nodes.all(), || self.attachments.all(), &caches)
     }
 
     /// Returns the claims of a pod.
@@ -67,7 +98,7 @@ impl Storage {
     /// The scheduler's message, if the pod fits no node.
     pub fn of(&self, pod: &Pod) -> Result<Claims, String> {
         let mut claims = Claims::default();
-        let mut is_unbound = false;
+        let (mut is_unbound, mut missing) = (false, None);
         for named in pod_claims(pod) {
             let claim = self.claim(pod, &named)?;
             let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
@@ -76,15 +107,22 @@ impl Storage {
             }
             let volume = claim.volume_name();
             match (volume, self.class_that_waits(&claim)) {
-                (volume, _) if is_bound(&claim) => {
-                    claims.volumes.extend(self.volumes.get(&NamespacedName::new("", volume)));
+                (volume, _) if is_bound(&claim) => match self.volumes.get(&NamespacedName::new("", volume)) {
+                    Some(volume) => claims.volumes.push(volume),
+                    None => missing = missing.or(Some(volume.to_owned())),
+                },
+                ("", Some(class)) => {
+                    let capacities = self.capacities_of(&class);
+                    claims.waiting.push(Waiting { claim, class, capacities });
                 }
-                ("", Some(class)) => claims.waiting.push(Waiting { claim, class }),
                 _ => is_unbound = true,
             }
         }
         if is_unbound {
             return Err("pod has unbound immediate PersistentVolumeClaims".to_owned());
+        }
+        if let Some(volume) = missing {
+            return Err(format!("persistentvolume {volume:?} not found"));
         }
         if !claims.waiting.is_empty() {
             claims.waiting.sort_by_key(|waiting| waiting.claim.requested());
@@ -163,6 +201,14 @@ impl Storage {
         Ok(claim)
     }
 
+    /// Returns the free storage for a class, if its driver announces it.
+    fn capacities_of(&self, class: &StorageClass) -> Option<Vec<Arc<CSIStorageCapacity>>> {
+        let driver = self.drivers.get(&NamespacedName::new("", &class.provisioner))?;
+        let mut capacities = self.capacities.all();
+        capacities.retain(|capacity| Some(&capacity.storage_class_name) == class.metadata.name.as_ref());
+        (driver.spec.storage_capacity == Some(true)).then_some(capacities)
+    }
+
     fn class_that_waits(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
         let class = self.classes.get(&NamespacedName::new("", claim.class()))?;
         waits_for_consumer(&class).then_some(class)
@@ -170,31 +216,48 @@ impl Storage {
 }
 
 impl Claims {
-    /// Returns `true` if the waiting claims can be bound on a node.
-    pub fn can_bind_on(&self, node: &Node) -> bool {
-        self.waiting.is_empty() || self.bindings_on(node).is_some()
-    }
-
-    /// Returns the bindings of the waiting claims on a node, or `None` if one of them cannot be
-    /// bound there.
-    pub fn bindings_on(&self, node: &Node) -> Option<Vec<VolumeBinding>> {
+    /// Returns the bindings of the waiting claims on a node.
+    ///
+    /// # Errors
+    /// The reason why one of them cannot be bound there.
+    pub fn bindings_on(&self, node: &Node) -> Result<Vec<VolumeBinding>, &'static str> {
         let mut free: Vec<_> = self.free.iter().filter(|volume| reaches(volume, node)).cloned().collect();
         let mut served = Vec::new();
-        for Waiting { claim, class } in &self.waiting {
+        for Waiting { claim, class, capacities } in &self.waiting {
             let volume = match selected_node(claim) {
-                Some(name) if name != node.name_any() => return None,
+                Some(name) if name != node.name_any() => return Err(NO_VOLUME),
                 Some(_) => None,
                 None => search::best(claim, &free, false).cloned(),
             };
             if let Some(volume) = &volume {
                 free.retain(|other| !Arc::ptr_eq(other, volume));
             } else if !provisions(class, node) {
-                return None;
+                return Err(NO_VOLUME);
+            } else if !capacities.as_ref().is_none_or(|all| suffices(all, claim, node)) {
+                return Err(NO_STORAGE);
             }
             served.push(VolumeBinding { claim: claim.clone(), volume });
         }
-        Some(served)
+        Ok(served)
     }
+}
+
+/// Returns `true` if the free storage that a node can reach suffices for a claim.
+fn suffices(capacities: &[Arc<CSIStorageCapacity>], claim: &PersistentVolumeClaim, node: &Node) -> bool {
+    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    if requests.is_none_or(|requests| !requests.contains_key("storage")) {
+        return true;
+    }
+    let none = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&none);
+    let wanted = claim.requested();
+    capacities.iter().any(|capacity| {
+        let limit = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
+        let limit = limit.and_then(|limit| limit.0.parse::<Quantity>().ok());
+        let selector = capacity.node_topology.clone().and_then(|nodes| Selector::try_from(nodes).ok());
+        limit.is_some_and(|limit| limit.value() >= wanted.value())
+            && selector.is_some_and(|selector| selector.matches(labels))
+    })
 }
 
 /// Returns `true` if a class provisions volumes that can be reached from a node.

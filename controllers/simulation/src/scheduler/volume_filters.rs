@@ -59,9 +59,9 @@ pub fn unreachable(candidate: &Candidate, node: &Node) -> Option<Rejection> {
     if !claims.volumes.iter().all(|volume| reaches(volume, node)) {
         return Rejection::unresolvable("node(s) didn't match PersistentVolume's node affinity");
     }
-    match claims.can_bind_on(node) {
-        true => None,
-        false => Rejection::unresolvable("node(s) didn't find available persistent volumes to bind"),
+    match claims.bindings_on(node) {
+        Ok(_) => None,
+        Err(reason) => Rejection::unresolvable(reason),
     }
 }
 

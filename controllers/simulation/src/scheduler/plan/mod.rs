@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::core::Selector;
 
 use super::affinity_terms::Namespaces;
 use super::candidate::{Candidate, Rejection};
+use super::dynamic_resources::{Cleanup, DeviceBinding, DeviceSnapshot, NOTHING_TO_DEALLOCATE};
 use super::filter::{named_nodes, rejection};
 use super::inter_pod::InterPodConstraints;
 use super::node_info::NodeInfo;
@@ -22,6 +24,7 @@ use super::preemption::{Preemption, is_under_way, preempt};
 use super::requests::PodRequests;
 use super::score::scores;
 use super::volume_binding::{Claims, VolumeBinding};
+use super::volume_limits::VolumeLimits;
 
 #[derive(Debug)]
 pub enum Decision {
@@ -29,6 +32,16 @@ pub enum Decision {
     Bind(String),
     /// The pod is bound to this node once these claims are bound there.
     BindVolumes(String, Vec<VolumeBinding>),
+    /// The pod is bound to this node once its devices are reserved, and these claims are bound.
+    BindDevices { node: String, volumes: Vec<VolumeBinding>, devices: DeviceBinding },
+    /// The claims of a pod that was assumed could not be bound, for this reason.
+    Fail(String),
+    /// The attempt ended with this error, which is of no single node.
+    Error(String),
+    /// The search for devices took too long. The attempt is repeated after a while.
+    TimeOut(String),
+    /// The attempt is put off to the next cycle.
+    Defer,
     /// No node fits, for this reason. The pod stays nominated for a node, or does not.
     Reject { message: String, keeps_nomination: bool },
     /// No node fits, for this reason; but this one will, once these pods of it are deleted.
@@ -46,6 +59,10 @@ pub struct Snapshot {
     pub next_start: usize,
     /// The nominated pods that nothing is reserved for yet, the least important first.
     pub nominees: Vec<Arc<Pod>>,
+    pub devices: DeviceSnapshot,
+    pub volume_limits: Arc<VolumeLimits>,
+    /// The claims that have to give their devices back, so that their pods can be scheduled.
+    pub cleanups: Vec<Cleanup>,
 }
 
 /// Returns the number of feasible nodes to find before they are scored. A check of all nodes of a
@@ -63,10 +80,17 @@ fn feasible_nodes_to_find(count: usize) -> usize {
 impl Snapshot {
     /// Chooses a node for one pod, and adds the pod to it. Pods are to be scheduled in the order of
     /// their priorities.
-    pub fn schedule(&mut self, pod: &Arc<Pod>, claims: Result<Claims, String>) -> Decision {
+    ///
+    /// - `siblings`: returns the pods that it is spread from by default
+    pub fn schedule(
+        &mut self,
+        pod: &Arc<Pod>,
+        claims: Result<Claims, String>,
+        siblings: impl FnOnce() -> Option<Selector>,
+    ) -> Decision {
         self.reserve_for_important(priority(pod));
         self.release(pod);
-        let decision = self.decide(pod, claims);
+        let decision = self.decide(pod, claims, siblings);
         let nominated = match &decision {
             Decision::Preempt { node, .. } => Some(node.as_str()),
             Decision::Reject { keeps_nomination: true, .. } => nominated_node(pod),
@@ -76,7 +100,28 @@ impl Snapshot {
         decision
     }
 
-    fn decide(&mut self, pod: &Arc<Pod>, claims: Result<Claims, String>) -> Decision {
+    fn decide(
+        &mut self,
+        pod: &Arc<Pod>,
+        claims: Result<Claims, String>,
+        siblings: impl FnOnce() -> Option<Selector>,
+    ) -> Decision {
+        let mut devices = std::mem::take(&mut self.devices);
+        let decision = self.decide_with(pod, claims, siblings, &devices);
+        if let Decision::BindDevices { devices: binding, .. } = &decision {
+            devices.reserve(binding);
+        }
+        self.devices = devices;
+        decision
+    }
+
+    fn decide_with(
+        &mut self,
+        pod: &Arc<Pod>,
+        claims: Result<Claims, String>,
+        siblings: impl FnOnce() -> Option<Selector>,
+        devices: &DeviceSnapshot,
+    ) -> Decision {
         let count = self.nodes.len();
         let no_nodes = || Decision::Reject {
             message: "no nodes available to schedule pods".to_owned(),
@@ -101,17 +146,41 @@ impl Snapshot {
             Ok(claims) => claims,
             Err(reason) => return rejected_by_all(&reason),
         };
-        let candidate = Candidate { pod, spec, requests: PodRequests::of(pod), claims };
+        let requests = PodRequests::of(pod);
+        let devices = match devices.devices_of(pod, &requests) {
+            Ok(devices) => devices,
+            Err(reason) => return self.reject_by_claims(spec, &reason),
+        };
+        let volume_limits = self.volume_limits.clone();
+        let mut candidate =
+            Candidate { pod, spec, requests, claims, devices, siblings: None, volume_limits: &volume_limits };
         let inter_pod = InterPodConstraints::of(&candidate, &self.nodes, &self.namespaces);
         let (feasible, rejections) = self.filter(&candidate, &inter_pod, named.as_ref());
+        if let Some(error) = candidate.devices.error() {
+            return if candidate.devices.has_timed_out() {
+                Decision::TimeOut(error)
+            } else {
+                Decision::Error(error)
+            };
+        }
+        if feasible.len() > 1 {
+            candidate.siblings = siblings();
+        }
         let Some(best) = self.best(&candidate, &feasible) else {
             return self.reject(&candidate, &inter_pod, &rejections);
         };
         let Some(node) = self.nodes.get_mut(best) else { return no_nodes() };
+        let binding = match candidate.devices.binding(pod, node) {
+            Ok(binding) => binding,
+            Err(error) => return Decision::Error(error),
+        };
         node.add_pod(pod.clone());
-        match candidate.claims.bindings_on(&node.node) {
-            Some(served) if !served.is_empty() => Decision::BindVolumes(node.name().to_owned(), served),
-            _ => Decision::Bind(node.name().to_owned()),
+        let (name, volumes) = (node.name().to_owned(), candidate.claims.bindings_on(&node.node));
+        let volumes = volumes.unwrap_or_default();
+        match binding {
+            Some(devices) => Decision::BindDevices { node: name, volumes, devices },
+            None if volumes.is_empty() => Decision::Bind(name),
+            None => Decision::BindVolumes(name, volumes),
         }
     }
 
@@ -154,6 +223,9 @@ impl Snapshot {
                 None => feasible.push(index),
                 Some(rejection) => rejections.push((index, rejection)),
             }
+            if candidate.devices.error().is_some() {
+                break;
+            }
         }
         self.next_start = (self.next_start + looked_at) % count;
         if let Some(only) = only.filter(|_| feasible.is_empty()) {
@@ -184,8 +256,10 @@ impl Snapshot {
         let reasons =
             rejections.iter().flat_map(|(_, rejection)| rejection.reasons.iter().map(String::as_str));
         let filtered = none_of(rejections.len(), reasons);
+        let (of_claims, cleanup) = candidate.devices.post_filter();
+        self.cleanups.extend(cleanup);
         let rejected = |preemption: String, keeps_nomination: bool| Decision::Reject {
-            message: format!("{filtered} no new claims to deallocate, preemption: {preemption}"),
+            message: format!("{filtered} {of_claims}, preemption: {preemption}"),
             keeps_nomination,
         };
         if candidate.spec.preemption_policy.as_deref() == Some("Never") {
@@ -228,6 +302,26 @@ impl Snapshot {
                 let reasons = reasons.iter().flatten().map(String::as_str);
                 rejected(none_of(rejections.len(), helpless.chain(reasons)), false)
             }
+        }
+    }
+}
+
+impl Snapshot {
+    /// Rejects a pod because of its ResourceClaims, whatever the node.
+    fn reject_by_claims(&self, spec: &PodSpec, reason: &str) -> Decision {
+        let count = self.nodes.len();
+        let is_eligible = spec.preemption_policy.as_deref() != Some("Never");
+        let preemption = match is_eligible {
+            true => {
+                format!("0/{count} nodes are available: {count} Preemption is not helpful for scheduling.")
+            }
+            false => "not eligible due to preemptionPolicy=Never.".to_owned(),
+        };
+        Decision::Reject {
+            message: format!(
+                "0/{count} nodes are available: {reason}. {NOTHING_TO_DEALLOCATE}, preemption: {preemption}"
+            ),
+            keeps_nomination: !is_eligible,
         }
     }
 }

@@ -1,5 +1,7 @@
 mod constraints;
+mod devices;
 mod nominations;
+mod scores;
 
 use super::*;
 use k8s_openapi::api::core::v1::Node;
@@ -51,17 +53,30 @@ fn decided(nodes: &[Arc<Node>], there: &[(&str, Arc<Pod>)], pod: &Arc<Pod>) -> S
     for (node, pod) in there {
         nodes.iter_mut().find(|info| info.name() == *node).unwrap().add_pod(pod.clone());
     }
-    rendered(snapshot(nodes, vec![]).schedule(pod, Ok(Claims::default())))
+    rendered(snapshot(nodes, vec![]).schedule(pod, Ok(Claims::default()), || None))
 }
 
 fn snapshot(nodes: Vec<NodeInfo>, budgets: Vec<Arc<PodDisruptionBudget>>) -> Snapshot {
-    Snapshot { nodes, namespaces: Namespaces::new(), budgets, next_start: 0, nominees: vec![] }
+    Snapshot {
+        nodes,
+        namespaces: Namespaces::new(),
+        budgets,
+        next_start: 0,
+        nominees: vec![],
+        devices: DeviceSnapshot::default(),
+        volume_limits: Arc::default(),
+        cleanups: vec![],
+    }
 }
 
 fn rendered(decision: Decision) -> String {
     match decision {
         Decision::Bind(node) => node,
         Decision::BindVolumes(..) => "provision".to_owned(),
+        Decision::BindDevices { node, .. } => format!("{node} with devices"),
+        Decision::Error(error) | Decision::Fail(error) => error,
+        Decision::TimeOut(error) => format!("later: {error}"),
+        Decision::Defer => "later".to_owned(),
         Decision::Reject { message, .. } => message,
         Decision::Preempt { message, node, victims } => {
             let names: Vec<_> = victims.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
@@ -223,7 +238,7 @@ fn what_is_said_without_nodes_or_claims() {
          no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     );
     let claims = Err(r#"persistentvolumeclaim "c" not found"#.to_owned());
-    let decision = snapshot(vec![NodeInfo::new(nodes[0].clone())], vec![]).schedule(&pod, claims);
+    let decision = snapshot(vec![NodeInfo::new(nodes[0].clone())], vec![]).schedule(&pod, claims, || None);
     assert_eq!(
         rendered(decision),
         r#"0/1 nodes are available: persistentvolumeclaim "c" not found. not found"#
@@ -360,7 +375,7 @@ fn pods_of_lower_priority_make_room() {
             nodes.iter_mut().find(|info| info.name() == *node).unwrap().add_pod(pod.clone());
         }
         let mut snapshot = snapshot(nodes, budgets);
-        assert_eq!(rendered(snapshot.schedule(&pod, Ok(Claims::default()))), want, "{case}");
+        assert_eq!(rendered(snapshot.schedule(&pod, Ok(Claims::default()), || None)), want, "{case}");
         let left: usize = snapshot.nodes.iter().map(|node| node.pods_in(View::Present).count()).sum();
         assert_eq!(left, there.len(), "{case}: nothing is removed before it is deleted");
     }
@@ -397,11 +412,11 @@ fn a_claim_for_one_pod_is_used_by_one() {
         claims.exclusive.push("c".to_owned());
         claims
     };
-    assert_eq!(rendered(snapshot.schedule(&pod("web-1", volumes.clone()), Ok(claims()))), "a1");
-    let got = rendered(snapshot.schedule(&pod("web-2", volumes.clone()), Ok(claims())));
+    assert_eq!(rendered(snapshot.schedule(&pod("web-1", volumes.clone()), Ok(claims()), || None)), "a1");
+    let got = rendered(snapshot.schedule(&pod("web-2", volumes.clone()), Ok(claims()), || None));
     let want = "0/1 nodes are available: 1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod. ";
     assert!(got.starts_with(want), "{got}");
-    let got = rendered(snapshot.schedule(&pod("web-3", important(1, volumes)), Ok(claims())));
+    let got = rendered(snapshot.schedule(&pod("web-3", important(1, volumes)), Ok(claims()), || None));
     assert!(got.ends_with("a1 without web-1"), "{got}");
 }
 

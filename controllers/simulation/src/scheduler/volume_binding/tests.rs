@@ -24,6 +24,8 @@ fn claims_hold_pods_back() {
         "metadata": {"annotations": {BIND_COMPLETED: "yes"}},
         "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"},
     });
+    let mut other = bound.clone();
+    other["spec"]["volumeName"] = json!("other");
     let mut without_phase = bound.clone();
     without_phase["status"]["phase"] = json!("Pending");
     let nearly = json!({"metadata": {"annotations": {SELECTED_NODE: "a"}}, "spec": {"volumeName": "pv"}});
@@ -31,6 +33,12 @@ fn claims_hold_pods_back() {
         ("missing", &pod, None, r#"persistentvolumeclaim "c" not found"#),
         ("bound", &pod, Some(claim("c", bound.clone())), "1 volumes, 0 waiting"),
         ("bound, without a phase", &pod, Some(claim("c", without_phase)), "1 volumes, 0 waiting"),
+        (
+            "bound to a volume that is deleted",
+            &pod,
+            Some(claim("c", other)),
+            r#"persistentvolume "other" not found"#,
+        ),
         (
             "about to be bound",
             &pod,
@@ -92,6 +100,10 @@ fn claims_hold_pods_back() {
                 class("now", "Immediate"),
                 class("later", "WaitForFirstConsumer"),
             ])),
+            drivers: Arc::new(Cache::with([])),
+            capacities: Arc::new(Cache::with([])),
+            csi_nodes: Arc::new(Cache::with([])),
+            attachments: Arc::new(Cache::with([])),
         };
         let got = match storage.of(pod) {
             Ok(claims) => {
@@ -161,6 +173,10 @@ fn pods_keep_their_node_while_their_claims_are_bound() {
             claims: Arc::new(Cache::with(claim)),
             volumes: Arc::new(Cache::with(volume)),
             classes: Arc::new(Cache::with([])),
+            drivers: Arc::new(Cache::with([])),
+            capacities: Arc::new(Cache::with([])),
+            csi_nodes: Arc::new(Cache::with([])),
+            attachments: Arc::new(Cache::with([])),
         };
         let got = (storage.may_bind_on(&pod, &node), storage.are_claims_bound(&pod));
         assert_eq!(got, want, "{case}");
@@ -213,8 +229,11 @@ fn claims_are_served_on_nodes() {
         ("assigned there", &made, vec![claim("c", "1Gi", "b")], vec![&here], None),
     ] {
         let class = Arc::new(serde_json::from_value::<StorageClass>(class.clone()).unwrap());
-        let waiting =
-            claims.into_iter().map(|claim| Waiting { claim: Arc::new(claim), class: class.clone() });
+        let waiting = claims.into_iter().map(|claim| Waiting {
+            claim: Arc::new(claim),
+            class: class.clone(),
+            capacities: None,
+        });
         let claims = Claims {
             waiting: waiting.collect(),
             free: free.into_iter().cloned().map(Arc::new).collect(),
@@ -226,6 +245,42 @@ fn claims_are_served_on_nodes() {
             served.iter().map(|binding| name(binding).unwrap_or_default()).collect::<Vec<_>>()
         });
         let want = want.map(|names| names.into_iter().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(names, want, "{case}");
+        assert_eq!(names, want.ok_or(NO_VOLUME), "{case}");
+    }
+}
+
+#[test]
+fn drivers_that_announce_their_storage_need_enough_of_it() {
+    let class: StorageClass =
+        serde_json::from_value(json!({"metadata": {"name": "later"}, "provisioner": "x"})).unwrap();
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": "c"},
+        "spec": {"storageClassName": "later", "resources": {"requests": {"storage": "2Gi"}}},
+    }))
+    .unwrap();
+    let node: Node =
+        serde_json::from_value(json!({"metadata": {"name": "a", "labels": {"zone": "z"}}})).unwrap();
+    let capacity = |nodes: Value, capacity: &str, largest: Value| {
+        json!({"metadata": {"name": "s"}, "storageClassName": "later", "nodeTopology": nodes,
+            "capacity": capacity, "maximumVolumeSize": largest})
+    };
+    let here = || json!({"matchLabels": {"zone": "z"}});
+    let there = json!({"matchLabels": {"zone": "y"}});
+    for (case, capacities, want) in [
+        ("nothing announced", None, true),
+        ("none", Some(vec![]), false),
+        ("enough", Some(vec![capacity(here(), "2Gi", Value::Null)]), true),
+        ("for all nodes", Some(vec![capacity(json!({}), "2Gi", Value::Null)]), true),
+        ("too little", Some(vec![capacity(here(), "1Gi", Value::Null)]), false),
+        ("too little for one volume", Some(vec![capacity(here(), "9Gi", json!("1Gi"))]), false),
+        ("elsewhere", Some(vec![capacity(there, "2Gi", Value::Null)]), false),
+        ("for no node", Some(vec![capacity(Value::Null, "2Gi", Value::Null)]), false),
+    ] {
+        let capacities = capacities
+            .map(|all| all.into_iter().map(|one| Arc::new(serde_json::from_value(one).unwrap())).collect());
+        let waiting = Waiting { claim: Arc::new(claim.clone()), class: Arc::new(class.clone()), capacities };
+        let claims = Claims { waiting: vec![waiting], ..Claims::default() };
+        let got = claims.bindings_on(&node).map(|bindings| bindings.len());
+        assert_eq!(got, if want { Ok(1) } else { Err(NO_STORAGE) }, "{case}");
     }
 }

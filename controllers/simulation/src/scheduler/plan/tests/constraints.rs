@@ -175,9 +175,9 @@ fn volumes_keep_pods_from_nodes() {
         claims
     };
     let web = pod("web-1", json!({}));
-    assert_eq!(rendered(snapshot.schedule(&web, Ok(claims("b1")))), "b1");
+    assert_eq!(rendered(snapshot.schedule(&web, Ok(claims("b1")), || None)), "b1");
     assert_eq!(
-        rendered(snapshot.schedule(&web, Ok(claims("c1")))),
+        rendered(snapshot.schedule(&web, Ok(claims("c1")), || None)),
         refused("2 node(s) had no available volume zone", HELPLESS)
     );
 }

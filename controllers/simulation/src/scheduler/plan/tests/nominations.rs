@@ -16,7 +16,7 @@ fn decided_beside(nominees: &[Arc<Pod>], there: &[(&str, Arc<Pod>)], pod: &Arc<P
         nodes.iter_mut().find(|info| info.name() == *node).unwrap().add_pod(pod.clone());
     }
     let nominees = super::super::nominees(nominees, |_| false);
-    rendered(Snapshot { nominees, ..snapshot(nodes, vec![]) }.schedule(pod, Ok(Claims::default())))
+    rendered(Snapshot { nominees, ..snapshot(nodes, vec![]) }.schedule(pod, Ok(Claims::default()), || None))
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_nomination_ends_when_preemption_cannot_help() {
     let keeps = |nodes: &[Arc<Node>], there: &[Arc<Pod>], pod: &Arc<Pod>| {
         let mut nodes: Vec<NodeInfo> = nodes.iter().cloned().map(NodeInfo::new).collect();
         there.iter().for_each(|pod| nodes[0].add_pod(pod.clone()));
-        match snapshot(nodes, vec![]).schedule(pod, Ok(Claims::default())) {
+        match snapshot(nodes, vec![]).schedule(pod, Ok(Claims::default()), || None) {
             Decision::Reject { keeps_nomination, .. } => keeps_nomination,
             decision => panic!("{}", rendered(decision)),
         }
@@ -93,6 +93,6 @@ fn a_budget_without_a_selector_protects_no_pod() {
     let mut node = NodeInfo::new(node("a1", json!({})));
     ["x-1", "y-1"].into_iter().for_each(|name| node.add_pod(pod(name, asking("cpu", "1"))));
     let preemptor = pod("web-1", important(9, asking("cpu", "1")));
-    let got = rendered(snapshot(vec![node], budgets).schedule(&preemptor, Ok(Claims::default())));
+    let got = rendered(snapshot(vec![node], budgets).schedule(&preemptor, Ok(Claims::default()), || None));
     assert!(got.ends_with(" a1 without x-1"), "{got}");
 }
