@@ -15,26 +15,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_apimachinery::bootstrap::{Identity, InitialObject, Parameters, initial_objects};
+use coracle_apimachinery::bootstrap::Identity;
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::names::GroupResource;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::validation::ip::Cidr;
 use coracle_apimachinery::{Error, Result};
-use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{BootstrapStrategy, ReconcileAction, Registry};
 use coracle_storage::Key;
 use futures::future::BoxFuture;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::strategy::StartStrategy;
-use super::{publish_authentication, publish_endpoints};
+use super::strategy::{StartStrategy, autoupdate};
+use super::{initial_objects, publish_authentication, publish_endpoints};
 use crate::timers::SERVER_OBJECTS;
 
 /// The interval of the checks.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-const AUTOUPDATE_SPEC: &str = "apf.kubernetes.io/autoupdate-spec";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 const FLOW_SCHEMA: &str = "FlowSchema";
 const PRIORITY_LEVEL: &str = "PriorityLevelConfiguration";
@@ -43,10 +41,6 @@ const FLOW_CONTROL_RESOURCES: [(&str, &str); 2] =
 /// The resources of `default/kubernetes`.
 const ENDPOINTS_RESOURCES: [(&str, &str); 3] =
     [("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
-/// The FlowSchemas and PriorityLevelConfigurations without which flow control does not work. Their
-/// specs cannot be changed.
-const MANDATORY: &[&str] = &["exempt", "catch-all"];
-
 /// Group, version, resource, namespace and name of the objects that are created anew if they are
 /// missing, except those of flow control.
 const REQUIRED: &[[&str; 5]] = &[
@@ -180,7 +174,7 @@ impl ServerObjectsConfig {
         let parameters = (self.registry.now(), self.port, self.service_cidr, self.is_selected.clone());
         let make = move || {
             let (now, secure_port, service_cidr, is_selected) = parameters;
-            objects_of_start(&rfc3339(now), secure_port, service_cidr, &*is_selected)
+            initial_objects(now, secure_port, service_cidr, None, &*is_selected)
         };
         let objects = tokio::task::spawn_blocking(make).await;
         let objects = objects.map_err(|error| Error::Internal(error.to_string()))?;
@@ -258,21 +252,6 @@ fn last_changes<const N: usize>(registry: &Registry, resources: [(&str, &str); N
     Some(changes)
 }
 
-fn objects_of_start(
-    now: &str,
-    secure_port: u16,
-    service_cidr: Cidr,
-    is_selected: &dyn Fn(&str) -> bool,
-) -> Vec<InitialObject> {
-    initial_objects(&Parameters {
-        now,
-        secure_port,
-        service_cidr: &service_cidr.network().to_string(),
-        kubernetes_ip: &service_cidr.network().first_host().to_string(),
-        is_selected,
-    })
-}
-
 /// Returns whether an object is the required one.
 fn is_object(&[_, _, resource, namespace, name]: &[&str; 5], object: &Identity<'_>) -> bool {
     let plural = match object.kind {
@@ -284,7 +263,8 @@ fn is_object(&[_, _, resource, namespace, name]: &[&str; 5], object: &Identity<'
     (plural, object.namespace, object.name) == (resource, namespace, name)
 }
 
-/// The strategy for the objects that are restored while the server runs.
+/// The strategy for the objects that are restored while the server runs: of stored ones, only those
+/// of flow control are changed.
 struct KeepStrategy;
 
 impl BootstrapStrategy for KeepStrategy {
@@ -298,83 +278,38 @@ impl BootstrapStrategy for KeepStrategy {
 
     fn reconcile(&self, wanted: &Value, stored: &Value) -> ReconcileAction {
         match wanted["kind"].as_str() {
-            Some(FLOW_SCHEMA | PRIORITY_LEVEL) => reconcile_flow_control(wanted, stored),
+            Some(FLOW_SCHEMA | PRIORITY_LEVEL) => StartStrategy.reconcile(wanted, stored),
             _ => ReconcileAction::Keep,
         }
     }
 }
 
-/// Returns the action on a stored object of flow control. An annotation decides whether its spec is
-/// restored; without it, the spec is restored until a client changes it.
-fn reconcile_flow_control(wanted: &Value, stored: &Value) -> ReconcileAction {
-    let annotated = autoupdate(stored);
-    let is_first = stored["metadata"]["generation"] == 1;
-    let is_restored = MANDATORY.contains(&wanted.name()) || annotated.unwrap_or(is_first);
-    let is_changed = is_restored && stored.get("spec") != wanted.get("spec");
-    if annotated == Some(is_restored) && !is_changed {
-        return ReconcileAction::Keep;
-    }
-    let mut restored = stored.clone();
-    if is_changed {
-        restored["spec"] = wanted["spec"].clone();
-        let generation = stored["metadata"]["generation"].as_i64().unwrap_or(0);
-        restored["metadata"]["generation"] = json!(generation.saturating_add(1));
-    }
-    if annotated != Some(is_restored) {
-        restored["metadata"]["annotations"][AUTOUPDATE_SPEC] = json!(is_restored.to_string());
-    }
-    ReconcileAction::Update(restored)
-}
-
-/// Returns the value of the annotation; None if it is no boolean as Go reads one.
-fn autoupdate(object: &Value) -> Option<bool> {
-    match object["metadata"]["annotations"][AUTOUPDATE_SPEC].as_str()? {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use coracle_apimachinery::bootstrap::InitialObject;
+    use jiff::Timestamp;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn objects_of_flow_control_are_restored_as_their_annotation_says() {
-        let object = |name: &str, annotation: Option<&str>, generation: i64, precedence: i64| {
-            let annotations = annotation.map(|text| json!({AUTOUPDATE_SPEC: text})).unwrap_or_default();
-            json!({
-                "kind": "FlowSchema",
-                "metadata": {"name": name, "annotations": annotations, "generation": generation},
-                "spec": {"matchingPrecedence": precedence},
-            })
+    fn of_stored_objects_those_of_flow_control_alone_are_changed() {
+        let object = |kind: &str, precedence: i64| {
+            let metadata = json!({"name": "o", "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}});
+            json!({"kind": kind, "metadata": metadata, "spec": {"matchingPrecedence": precedence}})
         };
-        for (case, name, annotation, generation, precedence, want) in [
-            ("as it was", "probes", Some("true"), 1, 1, None),
-            ("a changed spec", "probes", Some("true"), 2, 7, Some((Some("true"), 3, 1))),
-            ("kept by its annotation", "probes", Some("false"), 2, 7, None),
-            ("changed, and not annotated", "probes", None, 2, 7, Some((Some("false"), 2, 7))),
-            ("never changed, and not annotated", "probes", None, 1, 1, Some((Some("true"), 1, 1))),
-            ("no boolean", "probes", Some("yes"), 2, 7, Some((Some("false"), 2, 7))),
-            ("a mandatory one", "catch-all", Some("false"), 2, 7, Some((Some("true"), 3, 1))),
-            ("another text", "catch-all", Some("t"), 1, 1, None),
-        ] {
-            let wanted = object(name, Some("true"), 1, 1);
-            let stored = object(name, annotation, generation, precedence);
-            let action = want.map_or(ReconcileAction::Keep, |(annotation, generation, precedence)| {
-                ReconcileAction::Update(object(name, annotation, generation, precedence))
-            });
-            assert_eq!(KeepStrategy.reconcile(&wanted, &stored), action, "{case}");
+        for (kind, is_kept) in
+            [("FlowSchema", false), ("PriorityLevelConfiguration", false), ("Service", true)]
+        {
+            let action = KeepStrategy.reconcile(&object(kind, 1), &object(kind, 7));
+            assert_eq!(action == ReconcileAction::Keep, is_kept, "{kind}");
         }
-        let service = json!({"kind": "Service", "metadata": {"name": "kubernetes"}});
-        let changed = json!({"kind": "Service", "metadata": {"name": "kubernetes"}, "spec": {}});
-        assert_eq!(KeepStrategy.reconcile(&service, &changed), ReconcileAction::Keep);
     }
 
     #[test]
     fn every_required_object_is_one_of_the_start() {
         let cidr = Cidr::parse("10.0.0.0/24").expect("a block");
-        let objects = objects_of_start("2026-01-02T03:04:05Z", 6443, cidr, &|_| true);
+        let objects = initial_objects(Timestamp::UNIX_EPOCH, 6443, cidr, None, &|_| true);
         for required in REQUIRED {
             let is_required =
                 |object: &&InitialObject| is_object(required, &object.identity().expect("as it is stored"));

@@ -304,9 +304,7 @@ impl Snapshot {
             }
         }
     }
-}
 
-impl Snapshot {
     /// Rejects a pod because of its ResourceClaims, whatever the node.
     fn reject_by_claims(&self, spec: &PodSpec, reason: &str) -> Decision {
         let count = self.nodes.len();
