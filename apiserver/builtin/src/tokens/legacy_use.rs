@@ -2,7 +2,8 @@
 //!
 //! Source: `patchSecretWithLastUsedDate` in `pkg/serviceaccount/legacy.go`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_apimachinery::cluster::Cluster;
 use coracle_apimachinery::object_meta::ObjectMeta;
@@ -11,13 +12,17 @@ use coracle_apiserver::fields::manage::{self, FieldManager};
 use coracle_apiserver::fields::versions::Versions;
 use coracle_apiserver::registry::deletion::rfc3339;
 use coracle_apiserver::registry::{Registry, Target};
-use jiff::{Timestamp, ToSpan, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, ToSpan, tz::TimeZone};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 /// The label with the date, which the legacy-service-account-token-cleaner reads.
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 const MANAGER: &str = "kube-apiserver";
+/// The time after which a write that may have failed is tried again.
+const RETRY: SignedDuration = SignedDuration::from_mins(1);
+/// The limit of the attempts that are remembered.
+const MAX_ATTEMPTS: usize = 1024;
 
 /// The stored objects, where the use of a token can be recorded.
 pub trait RecordTokenUse: Cluster + Send + Sync {
@@ -34,10 +39,37 @@ pub struct SecretUse {
     date: String,
 }
 
-/// Records the use of the token of a Secret now, once a day.
-pub(super) fn record(cluster: &Arc<dyn RecordTokenUse>, secret: &Value, now: Timestamp) {
-    if let Some(used) = due(secret, now) {
-        cluster.clone().record_token_use(used);
+/// The writes that were begun in the last minute, by the uid of the Secret: requests that arrive
+/// before the label is visible begin no other, nor do those of a server that cannot write.
+#[derive(Default)]
+pub(super) struct Attempts(Mutex<HashMap<String, Timestamp>>);
+
+impl Attempts {
+    /// Records the use of the token of a Secret now, once a day.
+    pub(super) fn record(&self, cluster: &Arc<dyn RecordTokenUse>, secret: &Value, now: Timestamp) {
+        if let Some(used) = due(secret, now)
+            && self.begin(&used.uid, now)
+        {
+            cluster.clone().record_token_use(used);
+        }
+    }
+
+    /// Returns whether a write may begin, and counts it as begun. A clock that is turned back does
+    /// not delay it.
+    fn begin(&self, uid: &str, now: Timestamp) -> bool {
+        let is_recent = |begun: &Timestamp| *begun <= now && now.duration_since(*begun) < RETRY;
+        let mut attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if attempts.get(uid).is_some_and(is_recent) {
+            return false;
+        }
+        if attempts.len() >= MAX_ATTEMPTS {
+            attempts.retain(|_, begun| is_recent(begun));
+        }
+        let has_room = attempts.len() < MAX_ATTEMPTS;
+        if has_room {
+            attempts.insert(uid.to_owned(), now);
+        }
+        has_room
     }
 }
 
@@ -126,5 +158,32 @@ pub(super) mod tests {
             };
             assert_eq!(due(&json!({"metadata": metadata}), now), is_due.then_some(want), "{metadata}");
         }
+    }
+
+    #[test]
+    fn a_write_that_was_begun_is_not_begun_again_for_a_minute() {
+        let attempts = Attempts::default();
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().expect("a time");
+        let later = |seconds: i64| now + SignedDuration::from_secs(seconds);
+        for (case, uid, at, is_begun) in [
+            ("the first", "a", now, true),
+            ("at once", "a", now, false),
+            ("another Secret", "b", now, true),
+            ("before a minute has passed", "a", later(59), false),
+            ("after a minute", "a", later(60), true),
+            ("a clock that was turned back", "a", later(-3600), true),
+        ] {
+            assert_eq!(attempts.begin(uid, at), is_begun, "{case}");
+        }
+    }
+
+    #[test]
+    fn few_writes_are_remembered() {
+        let attempts = Attempts::default();
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().expect("a time");
+        let begun = (0..2 * MAX_ATTEMPTS).filter(|i| attempts.begin(&i.to_string(), now)).count();
+        assert_eq!(begun, MAX_ATTEMPTS);
+        assert!(attempts.begin("x", now + RETRY), "room for others after a minute");
+        assert_eq!(attempts.0.lock().expect("no test panics with the lock").len(), 1);
     }
 }

@@ -30,6 +30,7 @@ use coracle_clock::Clock;
 use serde_json::Value;
 
 use claims::BoundObject;
+use legacy_use::Attempts;
 pub use legacy_use::RecordTokenUse;
 
 /// The POST that asks for a token.
@@ -49,12 +50,10 @@ const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
 /// Authenticates service account tokens.
 pub struct ServiceAccountTokens {
-    /// The key that verifies tokens.
-    pub key: Arc<SigningKey>,
-    /// The stored objects.
-    pub cluster: Arc<dyn RecordTokenUse>,
-    /// The current time.
-    pub clock: Clock,
+    key: Arc<SigningKey>,
+    cluster: Arc<dyn RecordTokenUse>,
+    clock: Clock,
+    legacy_uses: Attempts,
 }
 
 impl TokenAuthenticator for ServiceAccountTokens {
@@ -90,6 +89,11 @@ impl TokenAuthenticator for ServiceAccountTokens {
 }
 
 impl ServiceAccountTokens {
+    /// Creates an authenticator of the tokens that a key verifies, for the accounts of a cluster.
+    pub fn new(key: Arc<SigningKey>, cluster: Arc<dyn RecordTokenUse>, clock: Clock) -> Self {
+        Self { key, cluster, clock, legacy_uses: Attempts::default() }
+    }
+
     /// Returns the user of claims that are still valid.
     fn user(&self, claims: &Value) -> Result<UserInfo, String> {
         let now = self.clock.now().as_second();
@@ -172,7 +176,7 @@ impl ServiceAccountTokens {
         if account.uid() != uid {
             return Err(format!("ServiceAccount UID ({}) does not match claim ({uid})", account.uid()));
         }
-        legacy_use::record(&self.cluster, &secret, self.clock.now());
+        self.legacy_uses.record(&self.cluster, &secret, self.clock.now());
         let invalid_since = secret["metadata"]["labels"][INVALID_SINCE].as_str();
         if invalid_since.is_some_and(|since| !since.is_empty()) {
             return Err(format!(
@@ -292,11 +296,11 @@ mod tests {
                     world = world.with("", resource, object);
                 }
             }
-            let tokens = ServiceAccountTokens {
-                key: key.clone(),
-                cluster: Arc::new(world),
-                clock: Clock::mock(jiff::Timestamp::UNIX_EPOCH).0,
-            };
+            let tokens = ServiceAccountTokens::new(
+                key.clone(),
+                Arc::new(world),
+                Clock::mock(jiff::Timestamp::UNIX_EPOCH).0,
+            );
             let got = match tokens.authenticate(&token, &[ISSUER.to_owned()]) {
                 TokenOutcome::Authenticated { user, .. } => Ok(user.name.clone()),
                 TokenOutcome::Invalid(why) => Err(why),
@@ -381,11 +385,7 @@ mod tests {
             if let Some((kind, object)) = bound {
                 world = world.with("", &kind.resource().resource, object);
             }
-            let tokens = ServiceAccountTokens {
-                key: key.clone(),
-                cluster: Arc::new(world),
-                clock: Clock::mock(at(now)).0,
-            };
+            let tokens = ServiceAccountTokens::new(key.clone(), Arc::new(world), Clock::mock(at(now)).0);
             let got = match tokens.authenticate(&token, &audiences) {
                 TokenOutcome::Authenticated { .. } => Ok(()),
                 TokenOutcome::Invalid(why) => Err(why),

@@ -135,11 +135,7 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         let page = testing.clone().page(options.tls_san.clone(), sessions.clone());
         vec![testing.clone().paths(options.tls_san.clone()), page]
     });
-    tokens.push(Box::new(ServiceAccountTokens {
-        key: signing_key.clone(),
-        cluster: registry.clone(),
-        clock,
-    }));
+    tokens.push(Box::new(ServiceAccountTokens::new(signing_key.clone(), registry.clone(), clock)));
     let ServerHealth { health, start_hooks, shutdown } = health(&registry.store, readiness);
     let pages = ["/metrics", INDICATORS_PATH].into_iter().chain(OPENID_PATHS).chain(ZPages::PATHS);
     let other_paths: Vec<String> = health.paths().chain(pages.map(str::to_owned)).collect();
