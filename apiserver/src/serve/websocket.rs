@@ -231,10 +231,14 @@ async fn send(io: impl AsyncRead + AsyncWrite + Unpin, mut body: Body, framing: 
             received = socket.next() => match received {
                 Some(Ok(message)) if message.is_close() => break,
                 // The reply to a ping is sent before anything else is read: otherwise the replies
-                // to a client that only sends would accumulate.
-                Some(Ok(message)) if message.is_ping() => if socket.flush().await.is_err() {
-                    return;
-                },
+                // to a client that only sends would accumulate. Each takes a call of the system,
+                // so that others have their turn after it.
+                Some(Ok(message)) if message.is_ping() => {
+                    if socket.flush().await.is_err() {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,
             },
@@ -574,12 +578,38 @@ mod tests {
         }
     }
 
+    /// Returns pings of the largest size, masked with zeros.
+    fn pings(count: usize) -> Vec<u8> {
+        [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat().repeat(count)
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_after_each_ping() {
+        use futures::FutureExt;
+        const PINGS: usize = 20;
+        const PONG: usize = 127;
+        let (server, mut client) = tokio::io::duplex(64 << 10);
+        client.write_all(&pings(PINGS)).await.expect("taken");
+        let mut sent = Box::pin(send(server, Body::stream(stream::pending()), Framing::Lines));
+        let mut pongs = [0; PINGS * PONG];
+        let mut received = 0;
+        for _ in 0..3 * PINGS {
+            assert_eq!((&mut sent).now_or_never(), None, "the connection stays");
+            let now = client.read(&mut pongs[received..]).now_or_never();
+            let now = now.map_or(0, |read| read.expect("it is open"));
+            assert!(now <= PONG, "{now} bytes of replies in one turn");
+            received += now;
+            if received == pongs.len() {
+                return;
+            }
+        }
+        panic!("{received} bytes of replies");
+    }
+
     #[tokio::test]
     async fn nothing_is_read_while_the_reply_to_a_ping_waits() {
         use futures::FutureExt;
-        // Masked with zeroes, as a client sends it.
-        let ping: Vec<u8> = [&[0x89, 0x80 | 125, 0, 0, 0, 0][..], &[b'p'; 125]].concat();
-        let (pings, read) = (ping.repeat(10_000), Arc::default());
+        let (pings, read) = (pings(10_000), Arc::default());
         let io = Unread { pings: &pings, read: Arc::clone(&read) };
         let mut sent = Box::pin(send(io, Body::stream(stream::pending()), Framing::Lines));
         for _ in 0..1000 {

@@ -38,8 +38,8 @@ impl Limits {
     /// upstream's cost limits.
     pub const REQUEST: Limits = Limits { steps: 50_000_000, bytes: 16 << 20, time: Duration::from_secs(10) };
     /// The limits of an evaluation that keeps others waiting. Nearly all expressions in use stay
-    /// within a tenth of them.
-    pub const BRIEF: Limits = Limits { steps: 50_000, bytes: 256 << 10, time: Duration::from_millis(5) };
+    /// within a quarter of them.
+    pub const BRIEF: Limits = Limits { steps: 20_000, bytes: 256 << 10, time: Duration::from_millis(2) };
 }
 
 /// Counts the work of evaluations, and ends the one that exceeds the limits. Every later one ends
