@@ -2,6 +2,7 @@ package coracletest
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -191,6 +192,44 @@ func (b *Base) Fork(t testing.TB, options ...ForkOption) *ControlPlane {
 	return b.controlPlane.Fork(t, options...)
 }
 
+// settingUp is the test that sets up a template, which outlives it.
+type settingUp struct {
+	testing.TB
+	context context.Context
+	cancel  context.CancelFunc
+	sync.Mutex
+	cleanups []func()
+}
+
+// Cleanup keeps a function for a set-up that fails.
+func (s *settingUp) Cleanup(function func()) {
+	s.Lock()
+	defer s.Unlock()
+	s.cleanups = append(s.cleanups, function)
+}
+
+// Context returns a context that ends if the set-up fails.
+func (s *settingUp) Context() context.Context {
+	return s.context
+}
+
+// fail ends what the set-up has started: it calls the functions, the last one first, as a test does. One that ends the test or panics keeps
+// none from being called.
+func (s *settingUp) fail() {
+	s.cancel()
+	s.Lock()
+	last := len(s.cleanups) - 1
+	if last < 0 {
+		s.Unlock()
+		return
+	}
+	function := s.cleanups[last]
+	s.cleanups = s.cleanups[:last]
+	s.Unlock()
+	defer s.fail()
+	function()
+}
+
 type template struct {
 	done         chan struct{}
 	controlPlane *ControlPlane
@@ -210,7 +249,9 @@ var templates = struct {
 //		// ...
 //	}
 //
-// Tests that come together wait for one set-up. If the set-up fails, so do all tests that want it. The control plane ends with the process.
+// Tests that come together wait for one set-up. If the set-up fails, so do all tests that want it. The control plane ends with the process,
+// and so does what the set-up starts: functions that it gives to t.Cleanup are called, and t.Context() ends, only if it fails. What
+// t.TempDir, t.Setenv and t.Chdir make or change is that of the test that came first, and ends with it.
 func Template(t testing.TB, name string, setUp func(t testing.TB, controlPlane *ControlPlane), flags ...string) *Base {
 	t.Helper()
 	key := strings.Join(append([]string{name, os.Getenv("CORACLE_BIN")}, flags...), "\x00")
@@ -228,14 +269,19 @@ func Template(t testing.TB, name string, setUp func(t testing.TB, controlPlane *
 		if err != nil {
 			t.Fatal(err)
 		}
+		settingUp := &settingUp{TB: t}
+		settingUp.context, settingUp.cancel = context.WithCancel(context.Background())
 		ended := false
 		defer func() {
 			if !ended {
-				controlPlane.logProblemsOfFailed(t)
-				_ = controlPlane.Stop()
+				defer func() {
+					controlPlane.logProblemsOfFailed(t)
+					_ = controlPlane.Stop()
+				}()
+				settingUp.fail()
 			}
 		}()
-		setUp(t, controlPlane)
+		setUp(settingUp, controlPlane)
 		if t.Failed() {
 			t.FailNow()
 		}

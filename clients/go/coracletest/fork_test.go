@@ -2,6 +2,7 @@ package coracletest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -102,6 +103,39 @@ func TestAForkHasOptionsOfItsOwn(t *testing.T) {
 	_, err = parent.NewFork(t.TempDir(), WithServiceURL("default", "hook", "127.0.0.1:9443"))
 	if err == nil || !strings.Contains(err.Error(), "webhookServiceURLs") {
 		t.Errorf("no URL with https: %v", err)
+	}
+}
+
+func TestASetUpOutlivesItsTest(t *testing.T) {
+	name := fmt.Sprint("outlives ", failing.Add(1))
+	var calls []string
+	ctx := context.Background()
+	setUp := func(t testing.TB, _ *ControlPlane) {
+		for _, call := range []string{"first", "second"} {
+			call := call
+			t.Cleanup(func() { calls = append(calls, call) })
+		}
+		if test, hasOne := t.(interface{ Context() context.Context }); hasOne {
+			ctx = test.Context()
+		}
+	}
+	t.Run("first", func(t *testing.T) { Template(t, name, setUp, "--nodes=0") })
+	if len(calls) > 0 || ctx.Done() == nil || ctx.Err() != nil {
+		t.Errorf("%v after the first test: %v", calls, ctx.Err())
+	}
+	setUpInVain := func(t testing.TB, controlPlane *ControlPlane) {
+		setUp(t, controlPlane)
+		t.Fatal("on purpose")
+	}
+	test := &stopped{recorder: recorder{TB: t}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Template(test, name+" and fails", setUpInVain, "--nodes=0")
+	}()
+	<-done
+	if got := strings.Join(calls, " "); got != "second first" || ctx.Err() == nil {
+		t.Errorf("after a failure: %q %v", got, ctx.Err())
 	}
 }
 
