@@ -11,6 +11,13 @@ use crate::kept_log::KeptLog;
 /// The environment variable with the filter of the log.
 const FILTER: &str = "CORACLE_LOG";
 
+/// The threads of the runtime beyond one for each processor. While each processor has a task that
+/// takes long, these look for requests, and the kernel has all threads share the processors.
+const MORE_THREADS: usize = 2;
+/// The number of tasks that a busy thread polls before it looks for requests that have arrived, and
+/// for tasks that no thread has yet. By tokio's default of 61 a request waits for many more.
+const POLLS: u32 = 7;
+
 /// Runs to the end, with the log on standard error; an error is reported as one line.
 pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
     run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
@@ -38,8 +45,14 @@ pub fn run_to_end(log: Log, work: impl Future<Output = Result<ExitCode>>) -> Res
 }
 
 fn finish(work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime
+        .worker_threads(processors + MORE_THREADS)
+        .event_interval(POLLS)
+        .global_queue_interval(POLLS)
+        .enable_all();
+    let runtime = runtime.build().map_err(|error| format!("cannot start: {error}"))?;
     let outcome = runtime.block_on(work);
     // A blocked thread must not keep a stopped server from ending.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
