@@ -11,7 +11,8 @@ use coracle_e2e::wait::DEADLINE;
 use coracle_e2e::{binary, cluster};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, Pod};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -514,5 +515,55 @@ async fn forks_of_clients_end_with_the_process_that_serves_them() -> Result<()> 
     Api::<ConfigMap>::default_namespaced(other.client())
         .create(&PostParams::default(), &config_map("a")?)
         .await?;
+    Ok(())
+}
+
+/// Checks that what waits in the parent's memory for a time has its time in the fork, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_time_has_it_in_a_fork() -> Result<()> {
+    let seconds = std::time::Duration::from_secs;
+    let parent = ControlPlane::builder().ephemeral().clock(ClockMode::Manual).start().await?;
+    let pod = |name: &str, restarts: &str, annotations: Value| {
+        json!({"metadata": {"name": name, "annotations": annotations},
+            "spec": {"restartPolicy": restarts, "containers": [{"name": "c", "image": "app"}]}})
+    };
+    let failing =
+        pod("", "Never", json!({"sim.coracle.dev/exit-after": "1s", "sim.coracle.dev/exit-code": "1"}));
+    let job = json!({"metadata": {"name": "fails"}, "spec": {"backoffLimit": 6, "template": failing}});
+    let jobs = Api::<Job>::default_namespaced(parent.client());
+    parent.settle().await?;
+    jobs.create(&PostParams::default(), &object(job)?).await?;
+    let pods = |control_plane: &ControlPlane| Api::<Pod>::default_namespaced(control_plane.client());
+    let stubborn = pod("stubborn", "Always", json!({"sim.coracle.dev/terminate-after": "60s"}));
+    pods(&parent).create(&PostParams::default(), &object(stubborn)?).await?;
+    parent.settle().await?;
+    // The second pod of the Job fails after 10 and a few seconds, and the third one waits for 20.
+    parent.clock().advance(seconds(15)).await?;
+    pods(&parent).delete("stubborn", &DeleteParams::default().grace_period(300)).await?;
+    parent.settle().await?;
+    parent.clock().advance(seconds(5)).await?;
+    let before = versions(&parent).await?;
+    let fork = parent.fork().await?;
+    fork.settle().await?;
+    ensure!(versions(&fork).await? == before, "nothing is written");
+    let state = async |control_plane: &ControlPlane| -> Result<(usize, bool, usize)> {
+        let failed = pods(control_plane).list(&ListParams::default().labels("job-name=fails")).await?;
+        let is_there = pods(control_plane).get_opt("stubborn").await?.is_some();
+        let events = Api::<Event>::default_namespaced(control_plane.client());
+        let killing = ListParams::default().fields("reason=Killing,involvedObject.name=stubborn");
+        Ok((failed.items.len(), is_there, events.list(&killing).await?.items.len()))
+    };
+    let began = state(&fork).await?;
+    ensure!(began == (2, true, 1), "{began:?}");
+    let mut seen = BTreeSet::new();
+    for _ in 0..6 {
+        for control_plane in [&parent, &fork] {
+            control_plane.clock().advance(seconds(10)).await?;
+        }
+        let (expected, actual) = (state(&parent).await?, state(&fork).await?);
+        ensure!(expected == actual, "{:?}: {expected:?} {actual:?}", parent.clock().now());
+        seen.insert(expected);
+    }
+    ensure!(seen.contains(&(3, true, 1)) && seen.iter().any(|(_, is_there, _)| !is_there), "{seen:?}");
     Ok(())
 }

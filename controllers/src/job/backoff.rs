@@ -22,6 +22,26 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
+    /// Returns the record by the pods that are counted, as far as they are still there.
+    ///
+    /// - `is_listed`: returns `true` for a pod that the status lists as failed, which may have
+    ///   another phase yet
+    pub fn of_counted<'a>(
+        counted: impl Iterator<Item = &'a Pod>,
+        is_listed: impl Fn(&Pod) -> bool,
+    ) -> BackoffRecord {
+        let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
+        for pod in counted {
+            match pods::phase(pod) {
+                _ if is_listed(pod) => failed.push(finish_time(pod)),
+                "Succeeded" => succeeded.push(finish_time(pod)),
+                "Failed" => failed.push(finish_time(pod)),
+                _ => {}
+            }
+        }
+        BackoffRecord::default().with(&succeeded, &failed)
+    }
+
     /// Returns the record with the pods that finished since. A success resets the number of
     /// failures before it.
     pub fn with(&self, succeeded: &[Timestamp], failed: &[Timestamp]) -> BackoffRecord {
@@ -61,7 +81,7 @@ pub fn finish_time(pod: &Pod) -> Timestamp {
     let created = || pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     end_of_containers(pod)
         .or_else(|| unready_since(pod))
-        .or_else(|| begin_of_deletion(pod))
+        .or_else(|| pods::begin_of_deletion(pod))
         .or_else(created)
         .unwrap_or(Timestamp::UNIX_EPOCH)
 }
@@ -83,11 +103,6 @@ fn end_of_containers(pod: &Pod) -> Option<Timestamp> {
 fn unready_since(pod: &Pod) -> Option<Timestamp> {
     let unready = pods::conditions(pod).find(|c| c.type_ == "Ready" && c.status == "False")?;
     unready.last_transition_time.as_ref().map(|time| time.0)
-}
-
-fn begin_of_deletion(pod: &Pod) -> Option<Timestamp> {
-    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
-    pod.metadata.deletion_timestamp.as_ref()?.0.checked_sub(grace).ok()
 }
 
 #[cfg(test)]
@@ -113,6 +128,22 @@ mod tests {
             let times = |seconds: &[i64]| seconds.iter().map(|second| at(*second)).collect::<Vec<_>>();
             assert_eq!(before.with(&times(succeeded), &times(failed)), want, "{case}");
         }
+    }
+
+    #[test]
+    fn a_record_continues_by_the_pods_that_are_counted() {
+        let pod = |phase: &str, end: i64| -> Pod {
+            let state = json!({"terminated": {"exitCode": 1, "finishedAt": at(end).to_string()}});
+            let container = json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            serde_json::from_value(json!({"status": {"phase": phase, "containerStatuses": [container]}}))
+                .unwrap()
+        };
+        let pods =
+            [pod("Failed", 5), pod("Succeeded", 7), pod("Failed", 9), pod("Failed", 8), pod("Running", 20)];
+        let want = BackoffRecord { failures: 2, last_failure: Some(at(9)) };
+        assert_eq!(BackoffRecord::of_counted(pods.iter(), |_| false), want);
+        let want = BackoffRecord { failures: 3, last_failure: Some(at(20)) };
+        assert_eq!(BackoffRecord::of_counted(pods.iter(), |pod| pods::phase(pod) == "Running"), want);
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct JobController {
     jobs: Arc<Cache<Job>>,
     pods: Arc<Cache<Pod>>,
     records: Mutex<HashMap<NamespacedName, JobRecord>>,
+    /// Whether it continues the work of another one, and so the backoffs.
+    goes_on: bool,
     /// The queue of this controller, once it runs.
     queue: OnceLock<Queue<NamespacedName>>,
 }
@@ -108,6 +110,7 @@ impl Initialize<Settings> for JobController {
             jobs: context.cache(),
             pods: context.cache(),
             records: Mutex::default(),
+            goes_on: context.settings.goes_on,
             queue: OnceLock::new(),
         }
     }
@@ -221,6 +224,9 @@ impl JobController {
         let uid_of_job = job.uid().unwrap_or_default();
         if record.uid != uid_of_job {
             *record = JobRecord { uid: uid_of_job, ..JobRecord::default() };
+            if self.goes_on {
+                record.backoff = backoff_of_counted(job, pods);
+            }
         }
         let tracked: HashSet<&str> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod)).collect();
         record.released.retain(|uid| tracked.contains(uid.as_str()));
@@ -247,6 +253,21 @@ fn delay(change: &Change<Job>) -> Option<Duration> {
         None if old.metadata.generation != new.metadata.generation => Some(Duration::ZERO),
         None => Some(BATCH_PERIOD),
     }
+}
+
+/// Returns the backoff by the pods that the status of a Job counts, or is about to.
+fn backoff_of_counted(job: &Job, pods: &[Arc<Pod>]) -> BackoffRecord {
+    fn uids(listed: Option<&Vec<String>>) -> HashSet<&str> {
+        listed.into_iter().flatten().map(String::as_str).collect()
+    }
+    let uncounted = job.status.as_ref().and_then(|status| status.uncounted_terminated_pods.as_ref());
+    let succeeded = uids(uncounted.and_then(|uncounted| uncounted.succeeded.as_ref()));
+    let failed = uids(uncounted.and_then(|uncounted| uncounted.failed.as_ref()));
+    let is_counted =
+        |pod: &&Pod| !is_tracked(pod) || succeeded.contains(uid(pod)) || failed.contains(uid(pod));
+    BackoffRecord::of_counted(pods.iter().map(Arc::as_ref).filter(is_counted), |pod| {
+        failed.contains(uid(pod))
+    })
 }
 
 fn selector(job: &Job) -> Option<Selector> {
@@ -343,6 +364,7 @@ mod tests {
                 jobs: Arc::new(Cache::with([job])),
                 pods,
                 records: Mutex::default(),
+                goes_on: false,
                 queue: OnceLock::from(context.queue(JobController::QUEUE_NAME)),
             };
             let outcome = controller.reconcile(&name, &ReconcileContext::new(client)).await;

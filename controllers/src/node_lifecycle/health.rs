@@ -71,6 +71,14 @@ impl NodeHealth {
         }
     }
 
+    /// Returns the health of a node that another controller has observed until now. It was last alive
+    /// at its last heartbeat or renewal.
+    pub fn resume(node: &Node, lease: Option<&Lease>, now: Timestamp) -> NodeHealth {
+        let health = NodeHealth::observe(None, node, lease, now);
+        let sign = health.heartbeat.flatten().max(health.renewal);
+        NodeHealth { probe: sign.map_or(health.probe, |sign| sign.min(now)), ..health }
+    }
+
     /// Returns the time at which the grace period of a silent node ends, or `None` if its condition
     /// Ready is unknown already.
     pub fn end_of_grace(&self, node: &Node) -> Option<Timestamp> {
@@ -138,6 +146,22 @@ mod tests {
 
     fn lease(renewal: i64) -> Lease {
         serde_json::from_value(json!({"spec": {"renewTime": at(renewal).to_string()}})).unwrap()
+    }
+
+    #[test]
+    fn a_node_that_was_observed_is_as_old_as_its_last_sign() {
+        for (case, beat, renewal, want) in [
+            ("a heartbeat", Some(("True", 110)), None, 110),
+            ("a renewal after it", Some(("True", 110)), Some(115), 115),
+            ("from the future", Some(("True", 110)), Some(200), 130),
+            ("neither", None, None, 100),
+        ] {
+            let lease = renewal.map(lease);
+            let health = NodeHealth::resume(&node(beat), lease.as_ref(), at(130));
+            assert_eq!(health.probe, at(want), "{case}");
+            let later = NodeHealth::observe(Some(&health), &node(beat), lease.as_ref(), at(132));
+            assert_eq!(later.probe, at(want), "{case}: nothing new");
+        }
     }
 
     #[test]

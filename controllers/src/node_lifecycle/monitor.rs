@@ -65,6 +65,9 @@ impl NodeLifecycleController {
             (std::mem::take(&mut state.known), !std::mem::replace(&mut state.has_registered, true))
         };
         let is_reported = !(is_first && self.goes_on);
+        if !is_reported {
+            self.resume(nodes);
+        }
         let mut known = BTreeMap::new();
         for node in nodes {
             let (name, about) = (node.name_any(), node.object_ref(&()));
@@ -90,6 +93,17 @@ impl NodeLifecycleController {
             state.zones.remove(&name);
         }
         added
+    }
+
+    /// Takes the health of nodes over from the one that has observed them until now.
+    fn resume(&self, nodes: &[Arc<Node>]) {
+        let now = self.clock.now();
+        for node in nodes {
+            let name = node.name_any();
+            let lease = self.leases.get(&NamespacedName::new(LEASES, &name));
+            let health = NodeHealth::resume(node, lease.as_deref(), now);
+            self.state().health.insert(name, health);
+        }
     }
 
     /// Checks one node. Returns its zone and whether it is ready; None if it does not count.

@@ -51,6 +51,12 @@ pub fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
+/// Returns the time at which the deletion of a pod was requested; None if it was not.
+pub fn begin_of_deletion(pod: &Pod) -> Option<Timestamp> {
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    pod.metadata.deletion_timestamp.as_ref()?.0.checked_sub(grace).ok()
+}
+
 /// Returns `true` if a pod has ended: its phase is Succeeded or Failed.
 pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")

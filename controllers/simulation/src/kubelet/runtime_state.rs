@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coracle_behavior::{Ending, FailingProbe, Images, PodBehavior, Readiness, Started};
 use coracle_controller_runtime::events::EventType;
-use coracle_kinds::pods::{Role, containers, restarts_after};
+use coracle_kinds::pods::{self, Role, containers, restarts_after};
 use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -179,8 +179,8 @@ impl PodRuntimeState {
         PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
     }
 
-    /// Restores the state from a status after a restart of this process; None if no kubelet has
-    /// accepted the pod.
+    /// Restores the state from a status after a restart of this process, or in a fork; None if no
+    /// kubelet has accepted the pod. One that is being deleted goes on to stop.
     pub fn restore(pod: &Pod) -> Option<PodRuntimeState> {
         let status = pod.status.as_ref()?;
         let mut state = PodRuntimeState::begin(pod, status.start_time.as_ref()?.0);
@@ -195,6 +195,11 @@ impl PodRuntimeState {
             }
         }
         state.closed_gates = closed_gates(pod);
+        if waits_for_removal(pod) && state.containers.iter().any(Container::is_running) {
+            let since = pods::begin_of_deletion(pod).unwrap_or(state.accepted);
+            let is_overdue = state.deadline(pod).is_some_and(|deadline| deadline <= since);
+            state.stop = Some(Stop { since, is_overdue });
+        }
         Some(state)
     }
 
@@ -255,10 +260,14 @@ impl PodRuntimeState {
         progress
     }
 
+    /// Returns the time at which the pod exceeds its `activeDeadlineSeconds`.
+    fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds)?;
+        Some(after(self.accepted, Duration::from_secs(seconds.unsigned_abs())))
+    }
+
     fn begin_to_stop(&mut self, pod: &Pod, now: Timestamp, progress: &mut Progress) {
-        let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
-        let deadline =
-            deadline.map(|seconds| after(self.accepted, Duration::from_secs(seconds.unsigned_abs())));
+        let deadline = self.deadline(pod);
         let is_overdue = deadline.is_some_and(|deadline| deadline <= now);
         if self.stop.is_some() {
             return;

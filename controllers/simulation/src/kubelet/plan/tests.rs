@@ -433,6 +433,22 @@ fn a_restarted_process_continues() {
 }
 
 #[test]
+fn a_restarted_process_continues_to_stop() {
+    let mut scenario = Scenario::of(&[("terminate-after", "10s")], json!({}));
+    scenario.at(0);
+    let deletion = scenario.start + k8s_openapi::jiff::SignedDuration::from_secs(1 + 30);
+    scenario.delete(30);
+    scenario.pod.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(deletion));
+    scenario.at(1000);
+    assert_eq!(scenario.reported, ["Killing Stopping container c"]);
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!((scenario.at(5000), &*scenario.reported), (None, &[][..]), "it is reported once");
+    assert_eq!(scenario.wakes_at(), Some(11_000));
+    assert_eq!(scenario.at(11_000).as_deref(), Some("Succeeded c:Completed(0) (PodCompleted)"));
+}
+
+#[test]
 fn readiness_gates_are_obeyed() {
     let mut scenario = Scenario::of(&[], json!({"readinessGates": [{"conditionType": "e.io/up"}]}));
     assert_eq!(scenario.at(0).as_deref(), Some("Running c:running (ReadinessGatesNotReady)"));
