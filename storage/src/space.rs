@@ -6,8 +6,9 @@
 //! writes a status).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Index, Limits, Object, StoreError};
+use crate::{Event, Index, Limits, Object, Revision, StoreError};
 
 /// The growth of an object, in bytes, up to which an update is small.
 const SMALL_UPDATE_BYTES: u64 = 1 << 10;
@@ -20,16 +21,29 @@ const RESERVE_DIVISOR: u64 = 64;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Growth {
     before: u64,
+    /// The part of these bytes that belongs to a fork alone.
+    own_before: u64,
     after: u64,
     creates: bool,
     writes: u64,
 }
 
 impl Growth {
-    /// Adds one write: the current object, and the cost in bytes after the write (None for a
-    /// deletion).
-    pub fn add<I: Index>(&mut self, current: Option<&Arc<Object<I>>>, after: Option<u64>) {
-        self.before += current.map_or(0, |object| object.cost());
+    /// Adds one write.
+    ///
+    /// - `current`: the object before it
+    /// - `after`: the cost in bytes after it; None for a deletion
+    /// - `began`: the revision that a fork began with
+    pub fn add<I: Index>(
+        &mut self,
+        current: Option<&Arc<Object<I>>>,
+        after: Option<u64>,
+        began: Option<Revision>,
+    ) {
+        let before = current.map_or(0, |object| object.cost());
+        let is_own = current.zip(began).is_some_and(|(object, began)| object.revision > began);
+        self.before += before;
+        self.own_before += if is_own { before } else { 0 };
         self.after += after.unwrap_or(0);
         self.creates |= current.is_none() && after.is_some();
         self.writes += 1;
@@ -45,13 +59,109 @@ impl Growth {
     }
 
     fn is_small(self) -> bool {
-        !self.creates && self.after - self.before <= SMALL_UPDATE_BYTES * self.writes
+        !self.creates && self.after.saturating_sub(self.before) <= SMALL_UPDATE_BYTES * self.writes
+    }
+}
+
+/// The space of the forks of a store: a quota of the bytes of live objects that they do not share
+/// with what they are forks of. Each fork has a part of it. Clones are the same part.
+///
+/// It does not count what a parent deletes while a fork still has it, nor history.
+#[derive(Clone)]
+pub(crate) struct ForkSpace(Arc<Part>);
+
+struct Part {
+    whole: Arc<Whole>,
+    /// The bytes of this fork.
+    used: AtomicU64,
+    /// The part of the parent. Its bytes stay counted after it has ended.
+    _parent: Option<ForkSpace>,
+}
+
+struct Whole {
+    quota: u64,
+    used: AtomicU64,
+}
+
+impl ForkSpace {
+    /// Creates the space of the forks of a store that is no fork.
+    ///
+    /// - `quota`: in bytes, by [`Object::cost`]
+    pub fn new(quota: u64) -> ForkSpace {
+        let whole = Arc::new(Whole { quota, used: AtomicU64::new(0) });
+        ForkSpace(Arc::new(Part { whole, used: AtomicU64::new(0), _parent: None }))
+    }
+
+    /// Returns the part of a fork.
+    pub fn part(&self) -> ForkSpace {
+        let (whole, used) = (self.0.whole.clone(), AtomicU64::new(0));
+        ForkSpace(Arc::new(Part { whole, used, _parent: Some(self.clone()) }))
+    }
+
+    /// Returns the quota in bytes if as much is used.
+    pub fn full(&self) -> Option<u64> {
+        (self.used() >= self.0.whole.quota).then_some(self.0.whole.quota)
+    }
+
+    fn used(&self) -> u64 {
+        self.0.whole.used.load(Ordering::Relaxed)
+    }
+
+    /// Replaces bytes of the part.
+    fn replace(&self, before: u64, after: u64) {
+        // The difference may wrap around; the sums do not, since only what was added is taken away.
+        let more = after.wrapping_sub(before);
+        self.0.used.fetch_add(more, Ordering::Relaxed);
+        self.0.whole.used.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.whole.used.fetch_sub(*self.used.get_mut(), Ordering::Relaxed);
+    }
+}
+
+/// The part of a fork, and the objects that are in it.
+struct OwnSpace {
+    part: ForkSpace,
+    /// The revision that the fork began with. Later objects are its own.
+    began: Revision,
+    /// The bytes of transactions that are admitted and not stored yet.
+    pending: u64,
+}
+
+impl OwnSpace {
+    /// Checks that a transaction is admitted.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`].
+    fn admit(&mut self, growth: Growth) -> Result<(), StoreError> {
+        let (quota, used) = (self.part.0.whole.quota, self.part.used());
+        let more = growth.after.saturating_sub(growth.own_before);
+        let after = used.saturating_add(self.pending).saturating_add(more);
+        let reserve = if growth.is_small() { quota / RESERVE_DIVISOR } else { 0 };
+        if more > 0 && after > quota.saturating_add(reserve) {
+            return Err(StoreError::Full { bytes: used, quota });
+        }
+        self.pending = self.pending.saturating_add(more);
+        Ok(())
+    }
+
+    /// Follows a change.
+    fn observe<I: Index>(&self, event: &Event<I>) {
+        let own = |object: &Option<Arc<Object<I>>>| {
+            object.as_ref().filter(|object| object.revision > self.began).map_or(0, |object| object.cost())
+        };
+        self.part.replace(own(&event.before), own(&event.after));
     }
 }
 
 /// The space of a store and its log.
 pub(crate) struct Space {
     quota: u64,
+    /// None for a store that is no fork.
+    own: Option<OwnSpace>,
     /// Whether the log lacks disk space.
     pub disk_is_full: bool,
     /// Set while writes are refused, so that it is logged once.
@@ -60,7 +170,33 @@ pub(crate) struct Space {
 
 impl Space {
     pub fn new(limits: Limits) -> Space {
-        Space { quota: limits.store_bytes, disk_is_full: false, is_full: false }
+        Space { quota: limits.store_bytes, own: None, disk_is_full: false, is_full: false }
+    }
+
+    /// Returns the space of a fork.
+    ///
+    /// - `began`: the revision that it begins with
+    pub fn of_fork(limits: Limits, part: ForkSpace, began: Revision) -> Space {
+        Space { own: Some(OwnSpace { part, began, pending: 0 }), ..Space::new(limits) }
+    }
+
+    /// Returns the revision that a fork began with; None for a store that is no fork.
+    pub fn began(&self) -> Option<Revision> {
+        self.own.as_ref().map(|own| own.began)
+    }
+
+    /// Begins another group of transactions: those before it are stored, or will not be.
+    pub fn begin_group(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.pending = 0;
+        }
+    }
+
+    /// Follows a change.
+    pub fn observe<I: Index>(&self, event: &Event<I>) {
+        if let Some(own) = &self.own {
+            own.observe(event);
+        }
     }
 
     /// Checks that a transaction is admitted while live objects occupy `used` bytes.
@@ -69,6 +205,9 @@ impl Space {
     /// [`StoreError::Full`], [`StoreError::NoSpace`].
     pub fn admit(&mut self, used: u64, growth: Growth) -> Result<(), StoreError> {
         let after = growth.applied_to(used);
+        if let Some(own) = &mut self.own {
+            own.admit(growth)?;
+        }
         if self.disk_is_full && !growth.shrinks() && !growth.is_small() {
             return Err(StoreError::NoSpace);
         }
@@ -99,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_full_store_takes_what_gives_room_back() {
-        let growth = |before, after, creates| Growth { before, after, creates, writes: 1 };
+        let growth =
+            |before, after, creates| Growth { before, after, creates, writes: 1, ..Growth::default() };
         for (case, used, growth, admitted) in [
             ("a creation that fits", 900_000, growth(0, 100_000, true), true),
             ("a creation that does not", 900_001, growth(0, 100_000, true), false),
@@ -118,7 +258,8 @@ mod tests {
 
     #[test]
     fn a_full_disk_takes_the_same() {
-        let growth = |before, after, creates| Growth { before, after, creates, writes: 1 };
+        let growth =
+            |before, after, creates| Growth { before, after, creates, writes: 1, ..Growth::default() };
         for (case, growth, admitted) in [
             ("a creation", growth(0, 1, true), false),
             ("a deletion", growth(5_000, 0, false), true),

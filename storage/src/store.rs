@@ -22,6 +22,7 @@ use crate::{
     log::{Linearizer, Location, Log, LogError, Notifier},
     sequencer::{Message, Observer, PendingTransaction, PendingWrite, Sequencer, SharedThread, Wake},
     shared::Shared,
+    space::ForkSpace,
     view::State,
 };
 
@@ -36,6 +37,8 @@ struct Handle<I: Index> {
     /// The thread of the forks of this store; unused if it is a fork itself.
     forks: OnceLock<SharedThread>,
     limits: Limits,
+    /// The space of its forks, or its own part of that.
+    space: ForkSpace,
     /// The linearizer of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
     /// The free capacity of the queue of writes, in units of [`QUEUE_UNIT`].
@@ -85,7 +88,8 @@ impl<I: Index> Store<I> {
         )?;
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
         let (wake, forks) = (None, OnceLock::new());
-        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer, queue })))
+        let space = ForkSpace::new(limits.store_bytes);
+        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, space, linearizer, queue })))
     }
 
     /// Creates another store, in memory, that begins with everything that this one has at its
@@ -104,11 +108,19 @@ impl<I: Index> Store<I> {
             location: Location::Memory,
             cause: error.into(),
         })?;
-        let sequencer = Sequencer::fork(State::clone(&self.0.shared.state()), index, options, receiver);
+        let (state, space) = (State::clone(&self.0.shared.state()), self.0.space.part());
+        let sequencer = Sequencer::fork(state, index, options, space.clone(), receiver);
         let shared = sequencer.shared().clone();
         let (wake, forks) = (Some(thread.add(sequencer)), OnceLock::new());
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));
-        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, linearizer: None, queue })))
+        Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, space, linearizer: None, queue })))
+    }
+
+    /// Returns the quota of the space of forks, in bytes, if it is used up: the largest total size
+    /// of the live objects that the forks of a store, and the forks of those, do not share with it.
+    /// It is the [`Limits::store_bytes`] of the store that is no fork.
+    pub fn full_space_of_forks(&self) -> Option<u64> {
+        self.0.space.full()
     }
 
     /// Returns the index, which reads the stored values.

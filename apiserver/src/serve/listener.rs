@@ -187,7 +187,7 @@ impl AcceptFailures {
 
 /// Returns the number of files that this process may have open, after raising the limit as far as
 /// the system permits.
-fn max_open_files() -> usize {
+pub fn max_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

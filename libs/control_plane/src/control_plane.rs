@@ -9,6 +9,7 @@ use std::sync::Arc;
 use coracle_apiserver::access::certificates;
 use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::Api;
+use coracle_apiserver::serve::listener::max_open_files;
 use coracle_kubeconfig::{Access, Name};
 use coracle_storage::{Store, StoreError};
 use coracle_testing_api::{LOGIN_PATH, Testing};
@@ -56,7 +57,7 @@ impl ControlPlane {
         // In a box, so that no crate that waits for it compiles all of it.
         let start: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
             let name = options.name.clone();
-            let family = Family::new(options.max_forks);
+            let family = Family::new(options.max_forks, max_open_files());
             let kinship = Kinship { family: family.clone(), origin: None, name: "" };
             let running = start(options, kinds, kinship).await?;
             Ok(ControlPlane { running, name, own_kubeconfig: Mutex::default(), family, _place: None })
@@ -87,7 +88,10 @@ impl ControlPlane {
         fork_options: ForkOptions,
     ) -> BoxFuture<'a, Result<ControlPlane, Error>> {
         Box::pin(async move {
-            let place = family.place()?;
+            let place = family.place(&origin.lineage)?;
+            if let Some(bytes) = origin.store.full_space_of_forks() {
+                return Err(Error::SpaceOfForks(bytes));
+            }
             let options = origin.options.of_fork(origin.address.ip(), fork_options);
             let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
             let fork = fork.unwrap_or_default().to_owned();
@@ -118,6 +122,12 @@ impl ControlPlane {
     /// Returns the store of the objects.
     pub(crate) fn store(&self) -> Store<ObjectIndex> {
         self.running.store.clone()
+    }
+
+    /// Returns the directory of the volumes.
+    #[cfg(test)]
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.running.origin.volumes.directories.own.clone()
     }
 
     /// Returns the API, to which the original control plane passes requests below a fork's path.

@@ -97,6 +97,17 @@ pub enum Error {
     /// The limit of forks is reached.
     #[error("there are {0} forks, and there may be no more (--max-forks)")]
     Forks(usize),
+    /// The limit of forks by the files that the process may have open is reached.
+    #[error("there are {0} forks, and the system allows too few open files for more (ulimit -n)")]
+    OpenFiles(usize),
+    /// The limit of the bytes that forks do not share is reached.
+    #[error(
+        "forks have {0} bytes of objects beside those that they share, and may have no more (--max-store-bytes)"
+    )]
+    SpaceOfForks(u64),
+    /// The limit of generations is reached.
+    #[error("this fork is of generation {0} of its family, and there may be no more generations")]
+    Generations(usize),
     /// The threads of forks cannot be started.
     #[error("cannot start the threads of forks: {0}")]
     Workers(io::Error),

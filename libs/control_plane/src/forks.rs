@@ -5,6 +5,7 @@
 //! [`Origin`] that it takes its store, its keys and its time from.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use coracle_apimachinery::{Error, Result};
@@ -13,7 +14,7 @@ use coracle_apiserver::serve::FindBelow;
 use coracle_builtin::services::ServiceUrlError;
 use coracle_kubeconfig::Name;
 use coracle_storage::{Store, StoreError};
-use coracle_testing_api::{FORK_PATHS, Fork, ForkRequest, Forks};
+use coracle_testing_api::{FORK_PATHS, Fork, ForkRequest, Forks, no_fork};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,6 +29,15 @@ use crate::workers::{Worker, Workers};
 /// The maximum number of Services of a fork that a client gives a URL.
 const MAX_URLS: usize = 1000;
 
+/// The maximum number of generations of a family, the original control plane included. Each fork
+/// keeps an address and an authority for each generation before it.
+pub const MAX_GENERATIONS: usize = 64;
+
+/// The open files that are left to others than forks and their clients, or half of all.
+const OTHER_FILES: usize = 256;
+/// The open files of a fork: the listener, and the connection of a client.
+const FILES_OF_FORK: usize = 2;
+
 /// The characters of a name that is made up.
 const MADE_UP: usize = 5;
 
@@ -35,10 +45,14 @@ const MADE_UP: usize = 5;
 pub struct Family {
     places: Arc<Semaphore>,
     most: usize,
+    /// The number of forks that the open files suffice for.
+    most_by_files: usize,
     /// The forks that clients asked for.
     forks: Mutex<Members>,
     workers: Workers,
     recording: OnceLock<Recording>,
+    /// The number of control planes so far.
+    begun: AtomicU64,
 }
 
 /// The forks that clients asked for. They end with the original control plane.
@@ -65,6 +79,25 @@ impl Members {
 struct Member {
     fork: Fork,
     control_plane: ControlPlane,
+    /// The control planes from which it descends.
+    ancestors: Lineage,
+}
+
+/// A control plane and those from which it descends, also those that have ended, the original one
+/// first. Names do not identify them: a name is free again when its fork ends.
+#[derive(Clone, Debug)]
+pub struct Lineage(Arc<[u64]>);
+
+impl Lineage {
+    /// Returns `true` if it is that of a fork.
+    pub fn is_of_fork(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// Returns `true` if it contains the control plane of another lineage.
+    fn contains_last_of(&self, other: &Lineage) -> bool {
+        other.0.last().is_some_and(|last| self.0.contains(last))
+    }
 }
 
 /// A place among the forks of a family and on one of its threads, as long as a fork exists.
@@ -75,16 +108,31 @@ pub struct Place {
 }
 
 impl Family {
-    /// Creates a family of one control plane, with at most `most` forks.
-    pub fn new(most: usize) -> Arc<Family> {
-        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    /// Creates a family of one control plane.
+    ///
+    /// - `most`: the maximum number of forks
+    /// - `open_files`: the number of files that the process may have open
+    pub fn new(most: usize, open_files: usize) -> Arc<Family> {
+        let most_by_files = (open_files - OTHER_FILES.min(open_files / 2)) / FILES_OF_FORK;
+        let places = most.min(most_by_files).min(Semaphore::MAX_PERMITS);
         Arc::new(Family {
-            places,
+            places: Arc::new(Semaphore::new(places)),
             most,
+            most_by_files,
             forks: Mutex::default(),
             workers: Workers::default(),
             recording: OnceLock::new(),
+            begun: AtomicU64::new(0),
         })
+    }
+
+    /// Returns the lineage of another control plane.
+    ///
+    /// - `ancestors`: those of a fork, with its parent
+    pub fn lineage(&self, ancestors: Option<&Lineage>) -> Lineage {
+        let own = self.begun.fetch_add(1, Ordering::Relaxed);
+        let ancestors = ancestors.into_iter().flat_map(|ancestors| ancestors.0.iter().copied());
+        Lineage(ancestors.chain([own]).collect())
     }
 
     /// Registers a recording that is finished when the family ends.
@@ -95,11 +143,20 @@ impl Family {
 
     /// Takes a place for another fork.
     ///
+    /// - `ancestors`: its parent, and those from which that descends
+    ///
     /// # Errors
-    /// There are as many forks as there may be, or no thread can be started.
-    pub fn place(&self) -> Result<Place, error::Error> {
+    /// There are as many forks as there may be, or as many generations, or no thread can be
+    /// started.
+    pub fn place(&self, ancestors: &Lineage) -> Result<Place, error::Error> {
+        if ancestors.0.len() >= MAX_GENERATIONS {
+            return Err(error::Error::Generations(MAX_GENERATIONS));
+        }
         let permit = self.places.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| error::Error::Forks(self.most))?;
+        let permit = permit.map_err(|_| match self.most <= self.most_by_files {
+            true => error::Error::Forks(self.most),
+            false => error::Error::OpenFiles(self.most_by_files),
+        })?;
         let worker = self.workers.take().map_err(error::Error::Workers)?;
         Ok(Place { worker, _permit: permit })
     }
@@ -154,10 +211,9 @@ impl Phase for OfFamily {
 /// The forks of one member of a family, for clients.
 pub struct ForksOf {
     pub family: Arc<Family>,
+    /// The member itself. Its clients may have no rights in the other members, and so see and end
+    /// only its descendants.
     pub origin: Arc<Origin>,
-    /// Whether the member itself is a fork. Its clients may have no rights in the other members,
-    /// and so see and end only its own descendants.
-    pub is_fork: bool,
 }
 
 /// A name that is taken while a fork of it is started, which a client that leaves ends.
@@ -217,24 +273,19 @@ impl ForksOf {
         Ok(Reserved { family: self.family.clone(), name, is_used: false })
     }
 
-    /// Returns `true` if a fork descends from this member. The chain of parents must still exist.
-    fn is_visible(&self, forks: &Members, name: &str) -> bool {
-        let mut name = name;
-        // Each has begun after its parent, so that this ends.
-        while let Some(member) = forks.get(name) {
-            if !self.is_fork || (!self.origin.fork.is_empty() && member.fork.parent == self.origin.fork) {
-                return true;
-            }
-            name = &member.fork.parent;
-        }
-        false
+    /// Returns `true` if a fork descends from this member.
+    fn is_visible(&self, member: &Member) -> bool {
+        member.ancestors.contains_last_of(&self.origin.lineage)
     }
 
     async fn start(&self, reserved: Reserved, options: ForkOptions) -> Result<Fork> {
         let name = reserved.name.clone();
         let started = ControlPlane::fork_of(&self.origin, &self.family, Some(&name), options).await;
         let control_plane = started.map_err(|error| match error {
-            error::Error::Forks(_) => Error::plain(429, "TooManyRequests", error.to_string()),
+            error::Error::Forks(_)
+            | error::Error::OpenFiles(_)
+            | error::Error::SpaceOfForks(_)
+            | error::Error::Generations(_) => Error::plain(429, "TooManyRequests", error.to_string()),
             error => Error::Internal(error.to_string()),
         })?;
         let fork = Fork {
@@ -245,7 +296,8 @@ impl ForksOf {
             resource_version: control_plane.began_at().to_string(),
             name,
         };
-        match reserved.fill(Member { fork: fork.clone(), control_plane }) {
+        let ancestors = self.origin.lineage.clone();
+        match reserved.fill(Member { fork: fork.clone(), control_plane, ancestors }) {
             None => Ok(fork),
             Some(late) => {
                 // It logs what it cannot stop.
@@ -267,14 +319,13 @@ impl Forks for ForksOf {
 
     fn list(&self) -> Vec<Fork> {
         let forks = self.family.forks.lock();
-        let visible =
-            forks.by_name.values().flatten().filter(|member| self.is_visible(&forks, &member.fork.name));
+        let visible = forks.by_name.values().flatten().filter(|member| self.is_visible(member));
         visible.map(|member| member.fork.clone()).collect()
     }
 
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>> {
         let forks = self.family.forks.lock();
-        Some(forks.get(name).filter(|_| self.is_visible(&forks, name))?.control_plane.store())
+        Some(forks.get(name).filter(|member| self.is_visible(member))?.control_plane.store())
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -282,7 +333,7 @@ impl Forks for ForksOf {
             let taken = {
                 let mut forks = self.family.forks.lock();
                 match forks.by_name.get(name) {
-                    Some(Some(_)) if !self.is_visible(&forks, name) => None,
+                    Some(Some(member)) if !self.is_visible(member) => None,
                     Some(Some(_)) => forks.by_name.remove(name).flatten(),
                     Some(None) => {
                         return Err(Error::plain(409, "Conflict", format!("fork {name:?} is being started")));
@@ -291,7 +342,7 @@ impl Forks for ForksOf {
                 }
             };
             let Some(member) = taken else {
-                return Err(Error::plain(404, "NotFound", format!("fork {name:?} not found")));
+                return Err(no_fork(name));
             };
             // It goes on if the client leaves, and the place is free once it is done. The fork logs
             // what it cannot stop.
@@ -328,4 +379,47 @@ fn ended() -> Error {
 /// Returns the name of a fork in kubeconfigs.
 pub fn context(origin: &Name, fork: &str) -> Name {
     format!("{origin}-{fork}").parse().unwrap_or_else(|_| origin.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lineage_is_that_of_control_planes_and_not_of_names() {
+        let family = Family::new(0, usize::MAX);
+        let original = family.lineage(None);
+        let (a, other) = (family.lineage(Some(&original)), family.lineage(Some(&original)));
+        let b = family.lineage(Some(&a));
+        assert!(!original.is_of_fork() && a.is_of_fork() && b.is_of_fork());
+        for (ancestors, member, want) in
+            [(&original, &original, true), (&a, &original, true), (&b, &a, true), (&b, &other, false)]
+        {
+            assert_eq!(ancestors.contains_last_of(member), want, "{ancestors:?} {member:?}");
+        }
+    }
+
+    #[test]
+    fn generations_have_a_limit() {
+        let family = Family::new(1, usize::MAX);
+        let mut last = family.lineage(None);
+        for _ in 1..MAX_GENERATIONS {
+            drop(family.place(&last).unwrap());
+            last = family.lineage(Some(&last));
+        }
+        let refused = family.place(&last).err();
+        assert!(matches!(refused, Some(error::Error::Generations(MAX_GENERATIONS))), "{refused:?}");
+    }
+
+    #[test]
+    fn forks_need_open_files() {
+        let family = Family::new(1000, 2 * 2 * FILES_OF_FORK);
+        let lineage = family.lineage(None);
+        let places = [family.place(&lineage).unwrap(), family.place(&lineage).unwrap()];
+        assert!(matches!(family.place(&lineage).err(), Some(error::Error::OpenFiles(2))));
+        drop(places);
+        assert!(family.place(&lineage).is_ok());
+        let family = Family::new(0, usize::MAX);
+        assert!(matches!(family.place(&family.lineage(None)).err(), Some(error::Error::Forks(0))));
+    }
 }

@@ -66,6 +66,7 @@ pub use diff::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 pub use forks::{FORK_PATHS, Fork, ForkList, ForkRequest, Forks};
 use log::LogRequest;
 pub use log::{Log, LogEntry};
+pub use read::no_fork;
 pub use settle::{SettleRequest, Settled};
 pub use turns::give_turns;
 pub use ui::PageAuthenticator;
@@ -301,7 +302,7 @@ async fn respond_of_forks(
         (&Method::GET, "") => json(&ForkList { forks: forks.list() }),
         (&Method::GET, name) => match forks.list().iter().find(|fork| fork.name == name) {
             Some(fork) => json(fork),
-            None => Err(Error::PageNotFound),
+            None => Err(no_fork(name)),
         },
         (&Method::DELETE, name) if !name.is_empty() => {
             forks.delete(name).await?;

@@ -50,7 +50,7 @@ use crate::{
         Transaction, UnreadableEntry,
     },
     shared::Shared,
-    space::Space,
+    space::{ForkSpace, Space},
     view::State,
 };
 
@@ -176,9 +176,16 @@ impl<I: Index> Sequencer<I> {
     }
 
     /// Creates a sequencer in memory that continues from the state of another one.
-    pub fn fork(state: State<I>, index: I, options: &Options, mailbox: Receiver<Message<I>>) -> Sequencer<I> {
+    pub fn fork(
+        state: State<I>,
+        index: I,
+        options: &Options,
+        space: ForkSpace,
+        mailbox: Receiver<Message<I>>,
+    ) -> Sequencer<I> {
         let log = Box::new(EphemeralLog::after(state.revision()));
-        Sequencer { is_to_inherit: true, ..Sequencer::at(state, log, index, options, mailbox) }
+        let space = Space::of_fork(options.limits, space, state.revision());
+        Sequencer { is_to_inherit: true, space, ..Sequencer::at(state, log, index, options, mailbox) }
     }
 
     /// Takes the history of the state that a fork begins with, before it handles anything: who
@@ -364,10 +371,11 @@ impl<I: Index> Sequencer<I> {
     /// Replies to the transactions that cannot be committed, or need not be, and returns the
     /// others.
     fn check(&mut self, group: Vec<PendingTransaction<I>>) -> Vec<PendingTransaction<I>> {
-        let mut used = self.state.bytes();
+        let (mut used, began) = (self.state.bytes(), self.space.began());
+        self.space.begin_group();
         let mut checked = Vec::with_capacity(group.len());
         for pending in group {
-            let growth = pending.growth(&self.state);
+            let growth = pending.growth(&self.state, began);
             let decided = if pending.writes.is_empty() {
                 Some(self.shared.health().map(|()| CommitOutcome::Done(Vec::new())))
             } else if let Some(unreadable) = pending.keys().find_map(|key| self.state.quarantined(key)) {
@@ -464,6 +472,7 @@ impl<I: Index> Sequencer<I> {
                 Some(event) => {
                     self.unpublished += 1;
                     self.timeline.push(event.clone());
+                    self.space.observe(&event);
                     self.observers.iter_mut().for_each(|observer| observer(&event));
                     if is_ours {
                         events.push(event);

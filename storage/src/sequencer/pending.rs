@@ -82,11 +82,14 @@ impl<I: Index> PendingTransaction<I> {
         })
     }
 
-    pub(super) fn growth(&self, state: &State<I>) -> Growth {
+    /// Returns the growth of the store.
+    ///
+    /// - `began`: the revision that a fork began with
+    pub(super) fn growth(&self, state: &State<I>, began: Option<Revision>) -> Growth {
         let mut growth = Growth::default();
         for write in &self.writes {
             let after = write.value.as_ref().map(|(stored, _)| object::cost(&write.key, stored.len()));
-            growth.add(state.get(&write.key), after);
+            growth.add(state.get(&write.key), after, began);
         }
         growth
     }

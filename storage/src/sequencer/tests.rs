@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     CommitOutcome, EntryId, Expect, Limits, PutOutcome, Store, Write,
     log::{LogBounds, MemoryLog},
-    testing::{Marked, key, put, render_bucket},
+    testing::{Marked, delete, key, put, render_bucket},
 };
 
 type EditTail = Box<dyn FnMut(&mut Vec<Record>) + Send>;
@@ -366,6 +366,55 @@ async fn a_store_above_its_quota_refuses_what_grows_and_takes_what_shrinks() {
     assert!(matches!(store.delete(key("n1"), Expect::Any).await, Ok(crate::DeleteOutcome::Deleted { .. })));
     assert!(two(4_000).await.is_ok(), "room given back is there at once");
     store.readiness().unwrap();
+}
+
+#[tokio::test]
+async fn forks_share_a_space_for_what_they_do_not_share() {
+    let limits = Limits { store_bytes: 100_000, ..Limits::default() };
+    let options = || Options { limits, ..Options::default() };
+    let parent = Store::open(Box::new(MemoryLog::new()), Marked, options()).unwrap();
+    let text = |size: usize| "x".repeat(size) + "@";
+    for name in ["a", "b"] {
+        put(&parent, &key(name), &text(20_000)).await;
+    }
+    let fork = |of: &Store<Marked>| of.fork(Marked, &options()).unwrap();
+    let is_full = |error: StoreError| matches!(error, StoreError::Full { quota: 100_000, .. });
+    let refuses = async |store: &Store<Marked>, name: &str, size: usize| {
+        store.put(key(name), Expect::Any, text(size)).await.is_err_and(is_full)
+    };
+    let (one, other) = (fork(&parent), fork(&parent));
+    put(&one, &key("a"), &text(50_000)).await;
+    assert!(refuses(&other, "c", 50_000).await);
+    put(&other, &key("a"), &text(29_000)).await;
+    let two = ["c", "d"].map(|name| Write::put(key(name), Expect::Absent, text(15_000)));
+    assert!(other.commit(two.into()).await.is_err_and(is_full));
+    // An object of the parent is there beside the one that replaces it.
+    put(&other, &key("b"), &text(20_000)).await;
+    assert!(refuses(&other, "c", 1).await);
+    // What grows by nothing is admitted, and what grows little may use the reserve.
+    put(&other, &key("a"), &text(29_000)).await;
+    put(&other, &key("a"), &text(29_900)).await;
+    assert_eq!((one.full_space_of_forks(), parent.full_space_of_forks()), (Some(100_000), Some(100_000)));
+    assert!(refuses(&other, "a", 31_000).await);
+    put(&one, &key("a"), &text(40_000)).await;
+    assert_eq!(one.full_space_of_forks(), None);
+    // A fork of the fork shares its objects, and keeps their place when that ends.
+    let heir = fork(&other);
+    other.close().await.unwrap();
+    drop(other);
+    assert!(refuses(&one, "c", 10_000).await);
+    heir.close().await.unwrap();
+    drop(heir);
+    // The sequencers of closed stores end a moment later.
+    let deadline = Instant::now() + std::time::Duration::from_secs(20);
+    while refuses(&one, "c", 10_000).await {
+        assert!(Instant::now() < deadline, "it is not given back");
+    }
+    // What is deleted is given back; the parent is no fork.
+    delete(&one, &key("a")).await;
+    put(&one, &key("d"), &text(60_000)).await;
+    put(&parent, &key("c"), &text(50_000)).await;
+    assert_eq!(parent.full_space_of_forks(), None);
 }
 
 #[tokio::test]

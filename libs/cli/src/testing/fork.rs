@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use coracle_testing_api::{FORK_PATHS, Fork, ForkList, ForkRequest};
 use http::Uri;
-use kube::config::{Kubeconfig, NamedAuthInfo};
+use kube::config::{Kubeconfig, NamedAuthInfo, NamedCluster};
 use tokio::net::TcpStream;
 
 use super::Endpoints;
@@ -34,7 +34,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub async fn create(kubeconfig: Option<&Path>, request: &ForkRequest) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let fork: Fork = endpoints.post("forks", request).await?;
-    let file = file_of(&endpoints.url, &fork.name)?;
+    let file = file_of(&directory(kubeconfig, &endpoints.url)?, &fork.name)?;
     let text = with_credentials(&fork, &server_of(&fork, &endpoints.url).await, &read(kubeconfig)?)?;
     let written = coracle_private_fs::create_directory(file.parent().unwrap_or(Path::new(".")))
         .and_then(|()| coracle_private_fs::replace(&file, text.as_bytes()));
@@ -63,7 +63,7 @@ pub async fn list(kubeconfig: Option<&Path>) -> Result<()> {
 /// deleted.
 pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
-    let file = file_of(&endpoints.url, name)?;
+    let file = file_of(&directory(kubeconfig, &endpoints.url)?, name)?;
     endpoints.delete(&format!("forks/{name}")).await?;
     match std::fs::remove_file(&file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -74,7 +74,8 @@ pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     writeln!(io::stdout(), "{name} is deleted").context("standard output")
 }
 
-/// Deletes the kubeconfigs of the forks of a server that ends, and of the forks of those.
+/// Deletes the kubeconfigs of the forks of a server that ends, and of the forks of those that were
+/// made by copies of them.
 pub fn forget(server: &str) {
     let (mut servers, mut seen) = (vec![server.to_owned()], HashSet::new());
     while let Some(server) = servers.pop() {
@@ -114,16 +115,54 @@ fn directory_of(server: &str) -> Result<PathBuf> {
         return Err(anyhow!("{server:?} is no address of a server"));
     }
     let server: String = server.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-    // No control plane in the background has a name that begins with a dot.
-    Ok(background::base()?.join(".forks").join(server))
+    Ok(forks()?.join(server))
 }
 
-/// Returns the file with the kubeconfig of a fork of a server.
-fn file_of(server: &str, name: &str) -> Result<PathBuf> {
+/// Returns the directory with the kubeconfigs of the forks of a family: that of the kubeconfig in
+/// use if it is the one of a fork, so that the files of all of them are deleted with the original
+/// control plane, whichever fork ends before.
+///
+/// - `kubeconfig`: None for kubectl's
+/// - `server`: the server of its current context
+fn directory(kubeconfig: Option<&Path>, server: &str) -> Result<PathBuf> {
+    let files = match kubeconfig {
+        Some(file) => vec![file.to_owned()],
+        None => {
+            let files = std::env::var_os("KUBECONFIG").unwrap_or_default();
+            std::env::split_paths(&files).collect()
+        }
+    };
+    Ok(match directory_of_fork(&forks()?, &files, server) {
+        Some(directory) => directory,
+        None => directory_of(server)?,
+    })
+}
+
+/// Returns the directory of the first of these files that is the kubeconfig of a server in a
+/// directory below `forks`.
+fn directory_of_fork(forks: &Path, files: &[PathBuf], server: &str) -> Option<PathBuf> {
+    let forks = forks.canonicalize().ok()?;
+    files.iter().find_map(|file| {
+        let directory = file.canonicalize().ok()?.parent()?.to_owned();
+        let clusters = || Kubeconfig::read_from(file).ok().map(|kubeconfig| kubeconfig.clusters);
+        let is_of_server = |cluster: NamedCluster| cluster.cluster?.server.filter(|url| url == server);
+        let is_below = directory.parent() == Some(&forks);
+        (is_below && clusters()?.into_iter().find_map(is_of_server).is_some()).then_some(directory)
+    })
+}
+
+/// Returns the directory of the directories with kubeconfigs of forks.
+fn forks() -> Result<PathBuf> {
+    // No control plane in the background has a name that begins with a dot.
+    Ok(background::base()?.join(".forks"))
+}
+
+/// Returns the file with the kubeconfig of a fork.
+fn file_of(directory: &Path, name: &str) -> Result<PathBuf> {
     if name.is_empty() || name.starts_with('.') || !name.chars().all(is_plain) {
         return Err(anyhow!("{name:?} is no name of a fork"));
     }
-    Ok(directory_of(server)?.join(format!("{name}.yaml")))
+    Ok(directory.join(format!("{name}.yaml")))
 }
 
 /// Returns the URL at which a fork is reached from here. If the control plane is reached by another
@@ -236,13 +275,36 @@ mod tests {
     #[test]
     fn files_of_forks_stay_where_they_belong() {
         for name in ["", ".", "..", "a/b", "../a", "a b", "a\0"] {
-            assert!(file_of("https://127.0.0.1:1", name).is_err(), "{name:?}");
+            assert!(file_of(Path::new("forks"), name).is_err(), "{name:?}");
         }
         for server in ["https://..", "https://.", "https://", ".."] {
-            assert!(file_of(server, "a").is_err(), "{server:?}");
+            assert!(directory_of(server).is_err(), "{server:?}");
         }
-        let file = file_of("https://[::1]:6443/x/../y", "a").unwrap();
-        assert!(file.ends_with(".forks/---1--6443-x-..-y/a.yaml"), "{}", file.display());
+        let directory = directory_of("https://[::1]:6443/x/../y").unwrap();
+        assert!(directory.ends_with(".forks/---1--6443-x-..-y"), "{}", directory.display());
+    }
+
+    #[test]
+    fn files_of_a_family_are_in_one_directory() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (forks, other) = (temporary.path().join(".forks"), temporary.path().join("other"));
+        let of_family = forks.join("127.0.0.1-1");
+        std::fs::create_dir_all(&of_family).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        let write = |directory: &Path| {
+            let file = directory.join("a.yaml");
+            std::fs::write(&file, fork().kubeconfig).unwrap();
+            file
+        };
+        let (known, copy) = (write(&of_family), write(&other));
+        let find = |files: &[&Path], server| {
+            let files: Vec<PathBuf> = files.iter().map(|file| file.to_path_buf()).collect();
+            directory_of_fork(&forks, &files, server)
+        };
+        let (server, missing) = ("https://127.0.0.1:2", temporary.path().join("none"));
+        assert_eq!(find(&[&missing, &copy, &known], server), of_family.canonicalize().ok());
+        assert_eq!(find(&[&missing, &copy], server), None, "it is no file of this command");
+        assert_eq!(find(&[&known], "https://127.0.0.1:3"), None, "it is of another server");
     }
 
     #[test]

@@ -281,6 +281,11 @@ impl AdmissionFlags {
 }
 
 impl Options {
+    /// Returns the largest total size of the objects of a store, in bytes.
+    pub(crate) fn store_bytes(&self) -> u64 {
+        if self.max_store_bytes == 0 { u64::MAX } else { self.max_store_bytes }
+    }
+
     /// Returns the options of a fork of a control plane with these options. The fork keeps its data
     /// in memory and listens on a free port of `address`. It takes its keys, authorities, tokens
     /// and time from the control plane.

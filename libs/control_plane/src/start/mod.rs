@@ -7,7 +7,7 @@
 //! | `storage.rs` | the store | it is closed |
 //! | `access.rs` | keys and certificates | new files are on disk |
 //! | `registry.rs` | the registry, the objects of the start, those about the server | nothing of it runs |
-//! | `volumes.rs` | the directory of the volumes | it is removed, if it is a temporary one |
+//! | `volumes.rs` | the directory of the volumes | it is removed, if it is a temporary one, once no fork reads it |
 //! | `serving.rs`, `background.rs`, `health.rs` | the API server | its own work ends, requests finish, and records are flushed |
 //! | `controllers.rs`, `settings.rs` | the controllers and the simulation | they end, and the lease is released |
 //!
@@ -61,6 +61,7 @@ pub use phase::Phase;
 use beginning::Beginning;
 use serving::{Parts, Served};
 use settings::settings;
+use volumes::VolumeDirectories;
 
 use crate::client::client;
 use crate::error::Error;
@@ -191,12 +192,13 @@ async fn start_phases(
     let token_file = preparation.token_file.clone();
     let (access, new_files) = Access::new(options, keys, token_file, origin, rbac, listener)?;
     let written = access::write(new_files, started);
-    let volumes = volumes::directories(options, origin, started);
+    let volumes = VolumeDirectories::new(options, &std::env::temp_dir(), origin, started);
     let origin_of_forks = Arc::new(Origin {
         volumes: volumes.clone(),
         options: options.clone(),
         kinds,
         fork: name.to_owned(),
+        lineage: family.lineage(origin.map(|origin| &origin.lineage)),
         store: store.clone(),
         resources: resources.clone(),
         known_definitions: known_definitions.clone(),
@@ -225,7 +227,8 @@ async fn start_phases(
     };
     written.await?;
     let readiness = Readiness::default();
-    let settings = settings(options, &access, volumes, preparation.features.clone(), origin.is_some());
+    let settings =
+        settings(options, &access, volumes.directories, preparation.features.clone(), origin.is_some());
     let metrics = Metrics::new(preparation.metrics.registry().clone());
     let (clock, is_selected) = (preparation.clock.clone(), preparation.is_selected.clone());
     let clock_file = clock_file::begin(options.data_dir.as_deref(), preparation.manual_clock.is_some())?;
@@ -242,7 +245,7 @@ async fn start_phases(
         clock_file,
         recording: recording.clone(),
         known_definitions,
-        forks: ForksOf { family, origin: origin_of_forks.clone(), is_fork: origin.is_some() },
+        forks: ForksOf { family, origin: origin_of_forks.clone() },
     };
     let served = serving::start(parts, started);
     let starting = clock.activity().begin();

@@ -13,8 +13,9 @@ use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_clock::Clock;
 use coracle_controller_runtime::cache::CachedObjects;
 use coracle_storage::Store;
-use coracle_volumes::DataDirectories;
 
+use super::volumes::VolumeDirectories;
+use crate::forks::Lineage;
 use crate::kinds::Kinds;
 use crate::options::Options;
 use crate::recording::Recording;
@@ -25,6 +26,7 @@ pub struct Origin {
     pub kinds: Kinds,
     /// The name of the fork; "" for the original control plane.
     pub fork: String,
+    pub lineage: Lineage,
     pub store: Store<ObjectIndex>,
     /// The resources, those of definitions too.
     pub resources: Arc<SharedResourceTable>,
@@ -40,7 +42,7 @@ pub struct Origin {
     /// The caches of its controllers.
     pub cached: CachedObjects,
     /// The files of its volumes.
-    pub volumes: DataDirectories,
+    pub volumes: VolumeDirectories,
     pub address: SocketAddr,
     /// The addresses of what it is a fork of, and of what that is one of.
     pub ancestors: Vec<SocketAddr>,

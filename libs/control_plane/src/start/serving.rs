@@ -113,8 +113,8 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let store = registry.store.clone();
     // Every fork trusts the client authorities of the original control plane, and not those of
     // other forks.
-    let below =
-        (has_testing_api(options, listener.address()) && !forks.is_fork).then(|| forks.family.below());
+    let is_original = !forks.origin.lineage.is_of_fork();
+    let below = (has_testing_api(options, listener.address()) && is_original).then(|| forks.family.below());
     let mut testing = Testing::new(clock.clone(), manual_clock.clone(), store, extensions.traffic.clone())
         .with_forks(Arc::new(forks));
     if options.open.is_some() {

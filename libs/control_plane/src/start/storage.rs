@@ -114,8 +114,7 @@ pub async fn open_record(
 }
 
 fn limits(options: &Options) -> Limits {
-    let store_bytes = if options.max_store_bytes == 0 { u64::MAX } else { options.max_store_bytes };
-    Limits { store_bytes, ..Limits::default() }
+    Limits { store_bytes: options.store_bytes(), ..Limits::default() }
 }
 
 /// Returns the options of a store that reports on standard error when loading takes long.

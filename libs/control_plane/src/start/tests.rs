@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use super::*;
 use crate::control_plane::ControlPlane;
 use crate::maintenance::STORE;
+use crate::options::ForkOptions;
 
 const KINDS: Kinds = Kinds {
     built_in: coracle_resources::built_in,
@@ -22,7 +23,7 @@ const KINDS: Kinds = Kinds {
 };
 
 fn alone() -> Kinship<'static> {
-    Kinship { family: Family::new(0), origin: None, name: "" }
+    Kinship { family: Family::new(0, usize::MAX), origin: None, name: "" }
 }
 
 /// The time by which what ends in the background has ended.
@@ -202,11 +203,29 @@ async fn an_identity_that_fails_leaves_nothing_running() {
 async fn a_directory_of_volumes_is_removed_when_it_is_stopped() {
     let place = Place::new();
     let mut started = Started::none();
-    let directory = volumes::directory(None, place.data_dir(), &mut started);
+    let options = Options { data_dir: None, ..place.options() };
+    let volumes = VolumeDirectories::new(&options, place.data_dir(), None, &mut started);
+    let directory = volumes.directories.own;
     assert!(directory.starts_with(place.data_dir()) && !directory.exists(), "the first volume makes it");
     std::fs::create_dir_all(directory.join("volumes/a")).unwrap();
     started.stop().await.unwrap();
     assert!(!directory.exists());
+}
+
+#[tokio::test]
+async fn forks_keep_the_directory_of_volumes_of_their_parent() {
+    let place = Place::new();
+    let options = Options { data_dir: None, max_forks: 1, ..place.options() };
+    let parent = ControlPlane::start(options, KINDS).await.unwrap();
+    let directory = parent.volumes();
+    std::fs::create_dir_all(directory.join("volumes/a")).unwrap();
+    let fork = parent.fork(ForkOptions::default()).await.unwrap();
+    let own = fork.volumes();
+    std::fs::create_dir_all(own.join("volumes/b")).unwrap();
+    parent.shutdown().await.unwrap();
+    assert!(directory.join("volumes/a").exists(), "a pod of the fork may mount it later");
+    fork.shutdown().await.unwrap();
+    assert!(!directory.exists() && !own.exists());
 }
 
 #[tokio::test]

@@ -2,28 +2,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use coracle_storage::StoreError;
 use coracle_volumes::DataDirectories;
 use futures::future::{BoxFuture, FutureExt};
 
+use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::{Phase, Started};
 use crate::options::Options;
 
-/// A directory that is removed when it is stopped or dropped. The first volume makes it, since most
-/// control planes have none.
-struct Temporary(PathBuf);
-
-impl Phase for Temporary {
-    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
-        async move {
-            drop(self);
-            Ok(())
-        }
-        .boxed()
-    }
-}
+/// A directory that is removed when it is dropped. The first volume makes it, since most control
+/// planes have none.
+pub struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
@@ -36,25 +28,64 @@ impl Drop for Temporary {
     }
 }
 
-/// Returns the directories of the volumes: its own, and those of what it is a fork of.
-pub fn directories(options: &Options, origin: Option<&Origin>, started: &mut Started) -> DataDirectories {
-    let own = directory(options.data_dir.as_deref(), &std::env::temp_dir(), started);
-    let origins = origin.map_or_else(Vec::new, |origin| {
-        let DataDirectories { own, origins } = &origin.volumes;
-        [own].into_iter().chain(origins).cloned().collect()
-    });
-    DataDirectories { own, origins }
+/// The temporary directories that a control plane reads: its own, and those of what it is a fork
+/// of.
+struct Kept(Vec<Arc<Temporary>>);
+
+impl Phase for Kept {
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        // Forks read the others.
+        let unread: Vec<Temporary> = self.0.into_iter().filter_map(Arc::into_inner).collect();
+        // Other forks work on this thread.
+        async move {
+            // The removal does not fail; it logs what it cannot remove.
+            let remove = move || {
+                drop(unread);
+                Ok(())
+            };
+            let _ = blocking(remove).await;
+            Ok(())
+        }
+        .boxed()
+    }
 }
 
-/// Returns the directory of the volumes: the data directory, or a new one in `temporary` with an
-/// unpredictable name.
-pub fn directory(data_dir: Option<&Path>, temporary: &Path, started: &mut Started) -> PathBuf {
-    match data_dir {
-        None => {
-            let path = temporary.join(format!("coracle-{}", uuid::Uuid::new_v4().simple()));
-            started.push(Temporary(path.clone()));
-            path
+/// The directories of the volumes of a control plane.
+#[derive(Clone)]
+pub struct VolumeDirectories {
+    pub directories: DataDirectories,
+    /// Those that are temporary, as long as the control plane or a fork of it needs them.
+    temporary: Vec<Weak<Temporary>>,
+}
+
+impl VolumeDirectories {
+    /// Returns the directories of a control plane, which are kept until it stops.
+    ///
+    /// - `default`: the directory of temporary directories
+    pub fn new(
+        options: &Options,
+        default: &Path,
+        origin: Option<&Origin>,
+        started: &mut Started,
+    ) -> VolumeDirectories {
+        let mut kept = Vec::new();
+        let own = match &options.data_dir {
+            None => {
+                // The name is unpredictable.
+                let path = default.join(format!("coracle-{}", uuid::Uuid::new_v4().simple()));
+                kept.push(Arc::new(Temporary(path.clone())));
+                path
+            }
+            Some(path) => std::path::absolute(path).unwrap_or(path.clone()),
+        };
+        let mut origins = Vec::new();
+        if let Some(VolumeDirectories { directories, temporary }) = origin.map(|origin| &origin.volumes) {
+            origins.push(directories.own.clone());
+            origins.extend(directories.origins.iter().cloned());
+            kept.extend(temporary.iter().filter_map(Weak::upgrade));
         }
-        Some(path) => std::path::absolute(path).unwrap_or(path.to_owned()),
+        let temporary = kept.iter().map(Arc::downgrade).collect();
+        started.push(Kept(kept));
+        VolumeDirectories { directories: DataDirectories { own, origins }, temporary }
     }
 }
