@@ -468,3 +468,37 @@ async fn backups_move_between_stores() -> Result<()> {
     assert_eq!(objects(&moved).await?, before);
     Ok(())
 }
+
+/// Checks that a fork of a server on etcd is in memory, with all that the server has.
+#[tokio::test]
+async fn a_fork_of_a_server_on_etcd_writes_nothing_to_it() -> Result<()> {
+    const FORKS: &str = "/coracle/v1alpha1/forks";
+    let Some(shared) = Shared::start(1).await? else { return Ok(()) };
+    let server = shared.server("").await?;
+    let mut parent = json(&server).await?;
+    parent.create(CONFIG_MAPS, config_map("of-the-parent", 1)).await?;
+    let made = parent.call("POST", FORKS, Some(json!({"name": "a"}))).await?;
+    let mut config = coracle_e2e::http::config(server.kubeconfig()).await?;
+    config.cluster_url = made["server"].as_str().with_context(|| made.to_string())?.parse()?;
+    let mut fork = JsonClient::new(&coracle_e2e::http::Endpoint::new(&config)?).await?;
+    let inherited = fork.get(&format!("{CONFIG_MAPS}/of-the-parent")).await?;
+    ensure!(inherited == parent.get(&format!("{CONFIG_MAPS}/of-the-parent")).await?, "{inherited}");
+    fork.create(CONFIG_MAPS, config_map("of-the-fork", 1)).await?;
+    fork.delete(&format!("{CONFIG_MAPS}/of-the-parent")).await?;
+    parent.create(CONFIG_MAPS, config_map("later", 1)).await?;
+    let names = async |client: &mut JsonClient| -> Result<BTreeSet<String>> {
+        let items = client.list(CONFIG_MAPS).await?.into_iter();
+        Ok(items.filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect())
+    };
+    let of_parent = names(&mut parent).await?;
+    ensure!(of_parent.contains("of-the-parent") && of_parent.contains("later"), "{of_parent:?}");
+    ensure!(!of_parent.contains("of-the-fork"), "{of_parent:?}");
+    let of_fork = names(&mut fork).await?;
+    ensure!(of_fork.contains("of-the-fork"), "{of_fork:?}");
+    ensure!(!of_fork.contains("of-the-parent") && !of_fork.contains("later"), "{of_fork:?}");
+    // Another server on the cluster sees what is in etcd.
+    let other = shared.server("").await?;
+    ensure!(names(&mut json(&other).await?).await? == of_parent);
+    ensure!(server.stop().await?.success() && other.stop().await?.success());
+    Ok(())
+}
