@@ -9,7 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{self, RecvTimeoutError, TryRecvError},
     },
     time::{Duration, Instant},
@@ -35,11 +35,20 @@ pub(crate) struct SharedThread {
 pub(crate) struct Wake {
     thread: SharedThread,
     sequencer: u64,
+    is_awake: Arc<AtomicBool>,
 }
 
 enum Notice {
-    Added(u64, Box<dyn Turns>),
+    Added(u64, Member),
     Ready(u64),
+}
+
+/// A sequencer on the thread.
+struct Member {
+    sequencer: Box<dyn Turns>,
+    /// Set from a notice, or the end of a turn with more to do, until the next turn. So a store
+    /// with many writes has one turn among those of the others.
+    is_awake: Arc<AtomicBool>,
 }
 
 /// A sequencer that works a little at a time.
@@ -62,16 +71,25 @@ impl SharedThread {
 
     /// Adds a sequencer to those that the thread runs.
     pub fn add<I: Index>(&self, sequencer: Sequencer<I>) -> Wake {
+        self.add_member(Box::new(sequencer))
+    }
+
+    fn add_member(&self, sequencer: Box<dyn Turns>) -> Wake {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let is_awake: Arc<AtomicBool> = Arc::default();
+        let member = Member { sequencer, is_awake: is_awake.clone() };
         // The thread ends only after the last sender.
-        drop(self.notices.send(Notice::Added(id, Box::new(sequencer))));
-        Wake { thread: self.clone(), sequencer: id }
+        drop(self.notices.send(Notice::Added(id, member)));
+        Wake { thread: self.clone(), sequencer: id, is_awake }
     }
 }
 
 impl Wake {
     /// Makes the sequencer read its mailbox.
     pub fn wake(&self) {
+        if self.is_awake.swap(true, Ordering::SeqCst) {
+            return;
+        }
         drop(self.thread.notices.send(Notice::Ready(self.sequencer)));
     }
 
@@ -82,38 +100,48 @@ impl Wake {
 }
 
 fn run(notices: &mpsc::Receiver<Notice>) {
-    let mut sequencers: HashMap<u64, Box<dyn Turns>> = HashMap::new();
-    // Sequencers with more work, which continue after the others had their turn.
-    let mut again: VecDeque<u64> = VecDeque::new();
+    let mut members: HashMap<u64, Member> = HashMap::new();
+    // Those with something to do, in the order of their turns.
+    let mut ready: VecDeque<u64> = VecDeque::new();
     let mut looked_after = Instant::now();
     loop {
-        let wait = if again.is_empty() { UPKEEP } else { Duration::ZERO };
-        let ready = match notices.recv_timeout(wait) {
-            Ok(Notice::Added(id, sequencer)) => {
-                sequencers.insert(id, sequencer);
-                None
+        // Each member has one notice at most.
+        let mut wait = if ready.is_empty() { UPKEEP } else { Duration::ZERO };
+        loop {
+            match notices.recv_timeout(wait) {
+                Ok(Notice::Added(id, member)) => _ = members.insert(id, member),
+                Ok(Notice::Ready(id)) => ready.push_back(id),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            Ok(Notice::Ready(id)) => Some(id),
-            Err(RecvTimeoutError::Timeout) => again.pop_front(),
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        let is_upkeep_due = looked_after.elapsed() >= UPKEEP;
-        let due: Vec<u64> = if is_upkeep_due { sequencers.keys().copied().collect() } else { Vec::new() };
-        for (id, is_upkeep) in
-            ready.map(|id| (id, false)).into_iter().chain(due.into_iter().map(|id| (id, true)))
+            wait = Duration::ZERO;
+        }
+        if let Some(id) = ready.pop_front()
+            && take_turn(&mut members, id, false)
         {
-            let turned = sequencers.remove(&id).and_then(|sequencer| sequencer.turn(is_upkeep));
-            if let Some((sequencer, has_more)) = turned {
-                sequencers.insert(id, sequencer);
-                if has_more && !again.contains(&id) {
-                    again.push_back(id);
+            ready.push_back(id);
+        }
+        if looked_after.elapsed() >= UPKEEP {
+            let all: Vec<u64> = members.keys().copied().collect();
+            for id in all {
+                if take_turn(&mut members, id, true) {
+                    ready.push_back(id);
                 }
             }
-        }
-        if is_upkeep_due {
             looked_after = Instant::now();
         }
     }
+}
+
+/// Gives a member a turn. Returns whether it is to have another one, beside that for a notice.
+fn take_turn(members: &mut HashMap<u64, Member>, id: u64, is_upkeep_due: bool) -> bool {
+    let Some(Member { sequencer, is_awake }) = members.remove(&id) else { return false };
+    // Before it reads its mailbox: for what comes from now on there is another notice.
+    is_awake.store(false, Ordering::SeqCst);
+    let Some((sequencer, has_more)) = sequencer.turn(is_upkeep_due) else { return false };
+    let is_next = has_more && !is_awake.swap(true, Ordering::SeqCst);
+    members.insert(id, Member { sequencer, is_awake });
+    is_next
 }
 
 impl<I: Index> Turns for Sequencer<I> {
@@ -147,5 +175,61 @@ impl<I: Index> Sequencer<I> {
     fn has_upkeep(&mut self) -> bool {
         self.timeline.mark(Instant::now());
         self.is_compaction_due() || self.timeline.wait() == Some(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// A sequencer that writes its name down in each turn, for some turns.
+    struct Scripted {
+        name: &'static str,
+        turns: usize,
+        taken: Arc<Mutex<Vec<&'static str>>>,
+        /// Called in the first turn.
+        begin: Option<Box<dyn FnOnce() + Send>>,
+        /// Dropped with it.
+        _end: mpsc::Sender<()>,
+    }
+
+    impl Turns for Scripted {
+        fn turn(mut self: Box<Self>, _: bool) -> Option<(Box<dyn Turns>, bool)> {
+            self.begin.take().into_iter().for_each(|begin| begin());
+            self.taken.lock().push(self.name);
+            self.turns -= 1;
+            (self.turns > 0).then_some((self, true))
+        }
+    }
+
+    #[test]
+    fn turns_are_taken_one_after_the_other() {
+        let thread = SharedThread::start().unwrap();
+        let taken: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let (end, ended) = mpsc::channel();
+        let written = taken.clone();
+        let script = move |name, turns, begin| -> Box<dyn Turns> {
+            Box::new(Scripted { name, turns, taken: written.clone(), begin, _end: end.clone() })
+        };
+        let quick = Arc::new(thread.add_member(script("quick", 1, None)));
+        // The busy one is woken again and again before the other one is.
+        let (begun, may_begin) = mpsc::channel::<Arc<Wake>>();
+        let begin = move || {
+            let own = may_begin.recv().unwrap();
+            (0..1000).for_each(|_| own.wake());
+            quick.wake();
+            (0..1000).for_each(|_| own.wake());
+        };
+        let busy = Arc::new(thread.add_member(script("busy", 100, Some(Box::new(begin)))));
+        busy.wake();
+        begun.send(busy.clone()).unwrap();
+        drop(script);
+        assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Err(RecvTimeoutError::Disconnected));
+        let taken = taken.lock();
+        let place = taken.iter().position(|name| *name == "quick").unwrap();
+        assert!(place <= 2, "after {place} turns of the busy one");
+        assert_eq!(taken.len(), 101);
     }
 }
