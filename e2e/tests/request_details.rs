@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use coracle_e2e::cluster;
 use coracle_e2e::http::{Connection, Endpoint};
+use coracle_e2e::wait::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -88,8 +89,11 @@ async fn tables_of_subresources() -> Result<()> {
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
     });
     client.create(CRDS, definition).await?;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let code = async || Ok(client.call("GET", widgets, &[], Value::Null).await?.0);
+    until("the definition is served", code, |code| *code == 200).await?;
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 2}});
-    client.create("/apis/example.com/v1/namespaces/default/widgets", widget).await?;
+    client.create(widgets, widget).await?;
 
     let deployment = "/apis/apps/v1/namespaces/default/deployments/d";
     let widget = "/apis/example.com/v1/namespaces/default/widgets/w";
