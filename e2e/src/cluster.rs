@@ -34,6 +34,7 @@ pub fn cluster() -> Builder {
         environment: Vec::new(),
         listen: "127.0.0.1:0".to_owned(),
         waits_for_service_account: false,
+        max_open_files: None,
     }
 }
 
@@ -47,6 +48,7 @@ pub struct Builder {
     environment: Vec<(&'static str, OsString)>,
     listen: String,
     waits_for_service_account: bool,
+    max_open_files: Option<usize>,
 }
 
 impl Builder {
@@ -90,6 +92,12 @@ impl Builder {
     /// Serves on this address.
     pub fn listen(mut self, address: &str) -> Builder {
         address.clone_into(&mut self.listen);
+        self
+    }
+
+    /// Limits the files that the process may have open.
+    pub fn max_open_files(mut self, most: usize) -> Builder {
+        self.max_open_files = Some(most);
         self
     }
 
@@ -139,7 +147,15 @@ impl Builder {
     fn spawn(self) -> Result<(Cluster, oneshot::Receiver<()>)> {
         let directory = TempDir::with_prefix("coracle-e2e-")?;
         let kubeconfig = directory.path().join("kubeconfig");
-        let mut command = Command::new(binary::coracle());
+        let mut command = match self.max_open_files {
+            None => Command::new(binary::coracle()),
+            Some(most) => {
+                let mut shell = Command::new("sh");
+                let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+                shell.args(["-c", &script]).arg(binary::coracle());
+                shell
+            }
+        };
         let data_dir = self.data_dir.or_else(|| self.durable.then(|| directory.path().join("data")));
         match (&self.record, data_dir) {
             (Some(record), _) => command.arg("open").arg(record),

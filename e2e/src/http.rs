@@ -63,6 +63,13 @@ pub async fn config(kubeconfig: &Path) -> Result<kube::Config> {
     Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?)
 }
 
+/// Copies a configuration with its credentials for another server, such as a fork.
+pub fn config_at(config: &kube::Config, url: &str) -> Result<kube::Config> {
+    let mut config = config.clone();
+    config.cluster_url = url.parse()?;
+    Ok(config)
+}
+
 impl Endpoint {
     /// Returns the endpoint of a kubeconfig's server, with the user's client certificate or bearer
     /// token.

@@ -478,8 +478,8 @@ async fn a_fork_of_a_server_on_etcd_writes_nothing_to_it() -> Result<()> {
     let mut parent = json(&server).await?;
     parent.create(CONFIG_MAPS, config_map("of-the-parent", 1)).await?;
     let made = parent.call("POST", FORKS, Some(json!({"name": "a"}))).await?;
-    let mut config = coracle_e2e::http::config(server.kubeconfig()).await?;
-    config.cluster_url = made["server"].as_str().with_context(|| made.to_string())?.parse()?;
+    let url = made["server"].as_str().with_context(|| made.to_string())?;
+    let config = coracle_e2e::http::config_at(&server.config().await?, url)?;
     let mut fork = JsonClient::new(&coracle_e2e::http::Endpoint::new(&config)?).await?;
     let inherited = fork.get(&format!("{CONFIG_MAPS}/of-the-parent")).await?;
     ensure!(inherited == parent.get(&format!("{CONFIG_MAPS}/of-the-parent")).await?, "{inherited}");

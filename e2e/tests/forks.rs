@@ -236,13 +236,12 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
 
     // At its own address and below that of the parent, by the caller's certificate and by a token
     // of the parent.
-    let mut config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
-    config.cluster_url = server.parse()?;
+    let parent_config = cluster.config().await?;
+    let config = coracle_e2e::http::config_at(&parent_config, server)?;
     let endpoint = Endpoint::new(&config)?;
     let mut own = endpoint.connect().await?;
     let with_token =
         async |config: &kube::Config, token: &str| Endpoint::with_token(config, token)?.connect().await;
-    let parent_config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
     let mut parent = cluster.endpoint().await?.connect().await?;
     let (status, _) =
         call(&mut own, "POST", maps, Some(json!({"metadata": {"name": "of-the-fork"}}))).await?;

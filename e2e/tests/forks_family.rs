@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use coracle_e2e::http::Endpoint;
+use anyhow::{Context, Result, bail, ensure};
+use coracle_e2e::http::{Endpoint, config_at};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::{Cluster, cluster};
+use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
+use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -24,9 +26,8 @@ async fn fork(cluster: &Cluster, of: &mut JsonClient, name: &str) -> Result<Json
 }
 
 async fn client(cluster: &Cluster, fork: &Value) -> Result<JsonClient> {
-    let mut config = coracle_e2e::http::config(cluster.kubeconfig()).await?;
-    config.cluster_url = fork["server"].as_str().with_context(|| fork.to_string())?.parse()?;
-    JsonClient::new(&Endpoint::new(&config)?).await
+    let url = fork["server"].as_str().with_context(|| fork.to_string())?;
+    JsonClient::new(&Endpoint::new(&config_at(&cluster.config().await?, url)?)?).await
 }
 
 /// Returns the names of the forks that a member sees.
@@ -97,18 +98,26 @@ async fn one_of_those_who_want_a_name_gets_it() -> Result<()> {
 async fn a_fork_of_one_that_is_being_ended_is_made_or_refused() -> Result<()> {
     let cluster = cluster().start().await?;
     let mut root = JsonClient::new(&cluster.endpoint().await?).await?;
-    for _ in 0..5 {
+    const FORKS_OF_IT: usize = 4;
+    for made in 0..=FORKS_OF_IT {
         let parent = root.call("POST", FORKS, Some(json!({"name": "parent"}))).await?;
-        let clients = try_join_all((0..4).map(|_| client(&cluster, &parent))).await?;
-        let making = join_all(clients.into_iter().map(|mut client| async move {
+        let clients = try_join_all((0..FORKS_OF_IT).map(|_| client(&cluster, &parent))).await?;
+        let making = clients.into_iter().map(|mut client| async move {
             // The connection may end before the response.
             client.call("POST", FORKS, Some(json!({}))).await.ok()
-        }));
+        });
+        let mut making = making.collect::<FuturesUnordered<_>>();
+        // It is ended once so many are made.
+        for _ in 0..made {
+            timeout(SOON, making.next()).await?.flatten().context("it is not being ended yet")?;
+        }
         let path = format!("{FORKS}/parent");
         let ending = root.call("DELETE", &path, None);
-        let (_, ended) = timeout(SOON, async { tokio::join!(making, ending) }).await?;
+        let (_, ended) = timeout(SOON, async { tokio::join!(making.count(), ending) }).await?;
         ended?;
-        for name in seen(&mut root).await? {
+        let names = seen(&mut root).await?;
+        ensure!((made..=FORKS_OF_IT).contains(&names.len()), "{made} and more are made: {names:?}");
+        for name in names {
             let version = root.get(&format!("/coracle/forks/{name}/version")).await?;
             ensure!(version["gitVersion"].is_string(), "{name}: {version}");
             root.call("DELETE", &format!("{FORKS}/{name}"), None).await?;
@@ -176,5 +185,100 @@ async fn a_parent_that_is_full_has_forks() -> Result<()> {
     ensure!(is_full(&refused.to_string()), "{refused}");
     a.call("DELETE", &format!("{MAPS}/m0"), None).await?;
     ensure!(root.get(&format!("{MAPS}/m0")).await?["data"]["k"] == data);
+    Ok(())
+}
+
+/// Makes forks by these requests until one is refused with 429. Returns how many were made, and the
+/// message.
+async fn until_refused(client: &mut JsonClient, most: usize) -> Result<(usize, String)> {
+    for made in 0..=most {
+        let (status, response) = client.send("POST", FORKS, Some(json!({}))).await?;
+        if status != 201 {
+            ensure!(status == 429 && response["reason"] == "TooManyRequests", "{response}");
+            return Ok((made, response["message"].as_str().context("a message")?.to_owned()));
+        }
+    }
+    bail!("{most} forks are exceeded")
+}
+
+#[tokio::test]
+async fn generations_end() -> Result<()> {
+    const MOST: usize = 63;
+    let cluster = cluster().start().await?;
+    let mut last = JsonClient::new(&cluster.endpoint().await?).await?;
+    for generation in 0..MOST {
+        last = fork(&cluster, &mut last, &format!("g{generation}")).await?;
+    }
+    let (made, message) = until_refused(&mut last, 0).await?;
+    ensure!(made == 0 && message.contains("generation 64"), "{made}: {message}");
+    let mut root = JsonClient::new(&cluster.endpoint().await?).await?;
+    ensure!(seen(&mut root).await?.len() == MOST);
+    root.call("DELETE", &format!("{FORKS}/g0"), None).await?;
+    // The generations before it stay those of its authorities.
+    ensure!(until_refused(&mut last, 0).await?.0 == 0);
+    fork(&cluster, &mut root, "another").await?;
+    ensure!(cluster.stop().await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn forks_leave_open_files_to_others() -> Result<()> {
+    let cluster = cluster().max_open_files(64).start().await?;
+    let mut root = JsonClient::new(&cluster.endpoint().await?).await?;
+    let (made, message) = until_refused(&mut root, 32).await?;
+    ensure!(made == 16 && message.contains("ulimit -n"), "{made}: {message}");
+    let mut another = JsonClient::new(&cluster.endpoint().await?).await?;
+    let name = seen(&mut another).await?.pop().context("a fork")?;
+    another.call("DELETE", &format!("{FORKS}/{name}"), None).await?;
+    fork(&cluster, &mut root, "another").await?;
+    ensure!(cluster.stop().await?.success());
+    Ok(())
+}
+
+/// Creates objects in a fork until one is refused, and then grows one until that is refused, too.
+/// Returns the number of objects.
+async fn fill(client: &mut JsonClient) -> Result<usize> {
+    let is_full = |status: u16, response: &Value| -> Result<bool> {
+        let full = response["message"].as_str().is_some_and(|text| text.contains("database space exceeded"));
+        ensure!(full || (200..300).contains(&status), "{response}");
+        Ok(full)
+    };
+    let data = "x".repeat(50_000);
+    for i in 0..20 {
+        let map = json!({"metadata": {"name": format!("m{i}")}, "data": {"k": data}});
+        let (status, response) = client.send("POST", MAPS, Some(map)).await?;
+        if is_full(status, &response)? {
+            for length in (500..100_000).step_by(500) {
+                let patch = json!({"data": {"more": "x".repeat(length)}});
+                let (status, response) = client.send("PATCH", &format!("{MAPS}/m0"), Some(patch)).await?;
+                if is_full(status, &response)? {
+                    return Ok(i);
+                }
+            }
+        }
+    }
+    bail!("it is not full")
+}
+
+#[tokio::test]
+async fn forks_together_have_as_much_space_as_one_store() -> Result<()> {
+    let cluster = cluster().flag("--max-store-bytes", "1000000").start().await?;
+    let mut root = JsonClient::new(&cluster.endpoint().await?).await?;
+    let mut writers = [fork(&cluster, &mut root, "a").await?, fork(&cluster, &mut root, "b").await?];
+    let data = "x".repeat(50_000);
+    for i in 0..10 {
+        writers[0].create(MAPS, json!({"metadata": {"name": format!("a{i}")}, "data": {"k": data}})).await?;
+    }
+    let filled = fill(&mut writers[1]).await?;
+    ensure!((7..11).contains(&filled), "{filled} beside the objects of the other fork");
+    let (made, message) = until_refused(&mut root, 0).await?;
+    ensure!(made == 0 && message.contains("--max-store-bytes"), "{message}");
+    // The parent has its own space, and what a fork deletes or leaves is that of others.
+    root.create(MAPS, json!({"metadata": {"name": "m"}, "data": {"k": data}})).await?;
+    root.call("DELETE", &format!("{FORKS}/a"), None).await?;
+    fork(&cluster, &mut root, "c").await?;
+    let more = json!({"metadata": {"name": "more"}, "data": {"k": data}});
+    writers[1].create(MAPS, more).await?;
+    ensure!(cluster.stop().await?.success());
     Ok(())
 }

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use coracle::{ControlPlane, ForkOptions, ServiceUrl};
-use coracle_e2e::http::{Endpoint, config};
+use coracle_e2e::http::{Endpoint, config, config_at};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::webhook::WebhookServer;
 use http_body_util::{BodyExt, Full};
@@ -21,13 +21,6 @@ use serde_json::{Value, json};
 const FORKS: &str = "/coracle/v1alpha1/forks";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-
-/// Copies a configuration with its credentials for another server.
-fn at(config: &kube::Config, url: impl AsRef<str>) -> Result<kube::Config> {
-    let mut config = config.clone();
-    config.cluster_url = url.as_ref().parse()?;
-    Ok(config)
-}
 
 /// A control plane and forks of it that clients asked for.
 struct Family {
@@ -49,7 +42,7 @@ impl Family {
     /// Makes a fork. Returns the configuration of a client with the caller's credentials.
     async fn fork(&self, request: Value) -> Result<kube::Config> {
         let fork = self.client().await?.call("POST", FORKS, Some(request)).await?;
-        at(&self.config, fork["server"].as_str().context("a URL")?)
+        config_at(&self.config, fork["server"].as_str().context("a URL")?)
     }
 }
 
@@ -138,7 +131,7 @@ async fn pods_of_a_fork_lead_to_no_server_of_its_family() -> Result<()> {
         let mut client = JsonClient::new(&Endpoint::new(&a)?).await?;
         client.call("POST", FORKS, Some(json!({"name": "second"}))).await?
     };
-    let second = at(&a, second["server"].as_str().context("a URL")?)?;
+    let second = config_at(&a, second["server"].as_str().context("a URL")?)?;
     let mut client = JsonClient::new(&Endpoint::new(&second)?).await?;
     for (name, config) in [("to-parent", &family.config), ("to-a", &a), ("to-itself", &second)] {
         let port = config.cluster_url.port_u16().context("a port")?;
@@ -175,7 +168,7 @@ async fn what_names_the_server_leads_to_the_fork() -> Result<()> {
     client.create("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", webhook).await?;
     let fork = family.parent.fork().await?;
     family.parent.shutdown().await?;
-    let a = at(&family.config, fork.url())?;
+    let a = config_at(&family.config, &fork.url())?;
     let mut client = JsonClient::new(&Endpoint::new(&a)?).await?;
     let secret = json!({"metadata": {"name": "s"}});
     let (status, body) = client.send("POST", "/api/v1/namespaces/default/secrets", Some(secret)).await?;
@@ -227,7 +220,7 @@ async fn webhooks_of_forks_are_servers_of_their_tests() -> Result<()> {
         let fork = parent
             .fork_with(ForkOptions { webhook_service_urls: vec![url], ..ForkOptions::default() })
             .await?;
-        let of_fork = at(&config, fork.url())?;
+        let of_fork = config_at(&config, &fork.url())?;
         let (status, body) =
             JsonClient::new(&Endpoint::new(&of_fork)?).await?.send("POST", secrets, secret()).await?;
         ensure!(status == want, "{status} {body}");

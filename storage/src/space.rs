@@ -5,8 +5,8 @@
 //! deletion may need some before it can finish (a deletion timestamp, a finalizer's controller that
 //! writes a status).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::{Event, Index, Limits, Object, Revision, StoreError};
 
@@ -40,10 +40,8 @@ impl Growth {
         after: Option<u64>,
         began: Option<Revision>,
     ) {
-        let before = current.map_or(0, |object| object.cost());
-        let is_own = current.zip(began).is_some_and(|(object, began)| object.revision > began);
-        self.before += before;
-        self.own_before += if is_own { before } else { 0 };
+        self.before += current.map_or(0, |object| object.cost());
+        self.own_before += began.map_or(0, |began| own_cost(current, began));
         self.after += after.unwrap_or(0);
         self.creates |= current.is_none() && after.is_some();
         self.writes += 1;
@@ -63,19 +61,22 @@ impl Growth {
     }
 }
 
+/// Returns the cost of an object that belongs to a fork alone; 0 for one that it inherited, and for
+/// none.
+///
+/// - `began`: the revision that the fork began with
+fn own_cost<I: Index>(object: Option<&Arc<Object<I>>>, began: Revision) -> u64 {
+    object.filter(|object| object.revision > began).map_or(0, |object| object.cost())
+}
+
 /// The space of the forks of a store: a quota of the bytes of live objects that they do not share
-/// with what they are forks of. Each fork has a part of it. Clones are the same part.
+/// with what they are forks of. Each fork has a [`Part`] of it.
 ///
 /// It does not count what a parent deletes while a fork still has it, nor history.
-#[derive(Clone)]
-pub(crate) struct ForkSpace(Arc<Part>);
-
-struct Part {
+pub(crate) struct ForkSpace {
     whole: Arc<Whole>,
-    /// The bytes of this fork.
-    used: AtomicU64,
-    /// The part of the parent. Its bytes stay counted after it has ended.
-    _parent: Option<ForkSpace>,
+    /// The part of the store itself, as long as it is open; none if it is no fork.
+    own: Weak<Part>,
 }
 
 struct Whole {
@@ -83,36 +84,51 @@ struct Whole {
     used: AtomicU64,
 }
 
+/// The part of a fork in the space of all. Its bytes are counted until the fork and all forks of it
+/// are closed.
+pub(crate) struct Part {
+    whole: Arc<Whole>,
+    /// The bytes of this fork.
+    used: AtomicU64,
+    /// The part of the parent.
+    _parent: Option<Arc<Part>>,
+}
+
 impl ForkSpace {
     /// Creates the space of the forks of a store that is no fork.
     ///
     /// - `quota`: in bytes, by [`Object::cost`]
     pub fn new(quota: u64) -> ForkSpace {
-        let whole = Arc::new(Whole { quota, used: AtomicU64::new(0) });
-        ForkSpace(Arc::new(Part { whole, used: AtomicU64::new(0), _parent: None }))
+        ForkSpace { whole: Arc::new(Whole { quota, used: AtomicU64::new(0) }), own: Weak::new() }
     }
 
-    /// Returns the part of a fork.
-    pub fn part(&self) -> ForkSpace {
-        let (whole, used) = (self.0.whole.clone(), AtomicU64::new(0));
-        ForkSpace(Arc::new(Part { whole, used, _parent: Some(self.clone()) }))
+    /// Returns the part of a fork, and the same space for forks of it.
+    pub fn fork(&self) -> (Arc<Part>, ForkSpace) {
+        let (whole, used) = (self.whole.clone(), AtomicU64::new(0));
+        let part = Arc::new(Part { whole: whole.clone(), used, _parent: self.own.upgrade() });
+        let own = Arc::downgrade(&part);
+        (part, ForkSpace { whole, own })
     }
 
     /// Returns the quota in bytes if as much is used.
     pub fn full(&self) -> Option<u64> {
-        (self.used() >= self.0.whole.quota).then_some(self.0.whole.quota)
+        (self.whole.used() >= self.whole.quota).then_some(self.whole.quota)
     }
+}
 
+impl Whole {
     fn used(&self) -> u64 {
-        self.0.whole.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed)
     }
+}
 
+impl Part {
     /// Replaces bytes of the part.
     fn replace(&self, before: u64, after: u64) {
         // The difference may wrap around; the sums do not, since only what was added is taken away.
         let more = after.wrapping_sub(before);
-        self.0.used.fetch_add(more, Ordering::Relaxed);
-        self.0.whole.used.fetch_add(more, Ordering::Relaxed);
+        self.used.fetch_add(more, Ordering::Relaxed);
+        self.whole.used.fetch_add(more, Ordering::Relaxed);
     }
 }
 
@@ -124,7 +140,7 @@ impl Drop for Part {
 
 /// The part of a fork, and the objects that are in it.
 struct OwnSpace {
-    part: ForkSpace,
+    part: Arc<Part>,
     /// The revision that the fork began with. Later objects are its own.
     began: Revision,
     /// The bytes of transactions that are admitted and not stored yet.
@@ -132,28 +148,25 @@ struct OwnSpace {
 }
 
 impl OwnSpace {
-    /// Checks that a transaction is admitted.
+    /// Checks that a transaction is admitted. Returns the bytes that it needs.
     ///
     /// # Errors
     /// [`StoreError::Full`].
-    fn admit(&mut self, growth: Growth) -> Result<(), StoreError> {
-        let (quota, used) = (self.part.0.whole.quota, self.part.used());
+    fn admit(&self, growth: Growth) -> Result<u64, StoreError> {
+        let (quota, used) = (self.part.whole.quota, self.part.whole.used());
         let more = growth.after.saturating_sub(growth.own_before);
         let after = used.saturating_add(self.pending).saturating_add(more);
         let reserve = if growth.is_small() { quota / RESERVE_DIVISOR } else { 0 };
         if more > 0 && after > quota.saturating_add(reserve) {
             return Err(StoreError::Full { bytes: used, quota });
         }
-        self.pending = self.pending.saturating_add(more);
-        Ok(())
+        Ok(more)
     }
 
     /// Follows a change.
     fn observe<I: Index>(&self, event: &Event<I>) {
-        let own = |object: &Option<Arc<Object<I>>>| {
-            object.as_ref().filter(|object| object.revision > self.began).map_or(0, |object| object.cost())
-        };
-        self.part.replace(own(&event.before), own(&event.after));
+        let cost = |object: &Option<Arc<Object<I>>>| own_cost(object.as_ref(), self.began);
+        self.part.replace(cost(&event.before), cost(&event.after));
     }
 }
 
@@ -176,7 +189,7 @@ impl Space {
     /// Returns the space of a fork.
     ///
     /// - `began`: the revision that it begins with
-    pub fn of_fork(limits: Limits, part: ForkSpace, began: Revision) -> Space {
+    pub fn of_fork(limits: Limits, part: Arc<Part>, began: Revision) -> Space {
         Space { own: Some(OwnSpace { part, began, pending: 0 }), ..Space::new(limits) }
     }
 
@@ -204,10 +217,20 @@ impl Space {
     /// # Errors
     /// [`StoreError::Full`], [`StoreError::NoSpace`].
     pub fn admit(&mut self, used: u64, growth: Growth) -> Result<(), StoreError> {
-        let after = growth.applied_to(used);
-        if let Some(own) = &mut self.own {
-            own.admit(growth)?;
+        let own = self.own.as_ref().map(|own| own.admit(growth)).transpose()?;
+        self.admit_by_quota(used, growth)?;
+        if let (Some(own), Some(more)) = (&mut self.own, own) {
+            own.pending = own.pending.saturating_add(more);
         }
+        Ok(())
+    }
+
+    /// Checks that the disk and the quota of this store admit a transaction.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`], [`StoreError::NoSpace`].
+    fn admit_by_quota(&mut self, used: u64, growth: Growth) -> Result<(), StoreError> {
+        let after = growth.applied_to(used);
         if self.disk_is_full && !growth.shrinks() && !growth.is_small() {
             return Err(StoreError::NoSpace);
         }

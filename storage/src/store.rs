@@ -37,7 +37,7 @@ struct Handle<I: Index> {
     /// The thread of the forks of this store; unused if it is a fork itself.
     forks: OnceLock<SharedThread>,
     limits: Limits,
-    /// The space of its forks, or its own part of that.
+    /// The space of its forks.
     space: ForkSpace,
     /// The linearizer of a log that others write, too.
     linearizer: Option<Arc<dyn Linearizer>>,
@@ -108,8 +108,9 @@ impl<I: Index> Store<I> {
             location: Location::Memory,
             cause: error.into(),
         })?;
-        let (state, space) = (State::clone(&self.0.shared.state()), self.0.space.part());
-        let sequencer = Sequencer::fork(state, index, options, space.clone(), receiver);
+        let state = State::clone(&self.0.shared.state());
+        let (part, space) = self.0.space.fork();
+        let sequencer = Sequencer::fork(state, index, options, part, receiver);
         let shared = sequencer.shared().clone();
         let (wake, forks) = (Some(thread.add(sequencer)), OnceLock::new());
         let queue = Arc::new(Semaphore::new(QUEUE_BYTES / QUEUE_UNIT));

@@ -197,14 +197,15 @@ type settingUp struct {
 	testing.TB
 	context context.Context
 	cancel  context.CancelFunc
-	sync.Mutex
+	// mutex guards cleanups.
+	mutex    sync.Mutex
 	cleanups []func()
 }
 
 // Cleanup keeps a function for a set-up that fails.
 func (s *settingUp) Cleanup(function func()) {
-	s.Lock()
-	defer s.Unlock()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
 	s.cleanups = append(s.cleanups, function)
 }
 
@@ -217,15 +218,15 @@ func (s *settingUp) Context() context.Context {
 // none from being called.
 func (s *settingUp) fail() {
 	s.cancel()
-	s.Lock()
+	s.mutex.Lock()
 	last := len(s.cleanups) - 1
 	if last < 0 {
-		s.Unlock()
+		s.mutex.Unlock()
 		return
 	}
 	function := s.cleanups[last]
 	s.cleanups = s.cleanups[:last]
-	s.Unlock()
+	s.mutex.Unlock()
 	defer s.fail()
 	function()
 }

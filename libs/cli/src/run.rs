@@ -40,7 +40,7 @@ pub async fn serve(
     }
     let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
     // A killed server at this address has left those of its forks.
-    fork::forget_of(&control_plane.url());
+    fork::forget(&control_plane.url());
     let written = write_kubeconfig(&control_plane, kubeconfig, background);
     let (kubeconfig, previous_context) = match written {
         Ok(written) => written,

@@ -58,29 +58,33 @@ pub struct Family {
 /// The forks that clients asked for. They end with the original control plane.
 #[derive(Default)]
 struct Members {
-    /// None while one is being started.
-    by_name: BTreeMap<String, Option<Member>>,
+    by_name: BTreeMap<String, Member>,
     has_ended: bool,
 }
 
 impl Members {
     /// Ends them. There are no others afterwards.
-    fn end(&mut self) -> BTreeMap<String, Option<Member>> {
+    fn end(&mut self) -> BTreeMap<String, Member> {
         self.has_ended = true;
         std::mem::take(&mut self.by_name)
     }
 
-    fn get(&self, name: &str) -> Option<&Member> {
-        self.by_name.get(name)?.as_ref()
+    fn started(&self, name: &str) -> Option<&Started> {
+        self.by_name.get(name)?.started.as_ref()
     }
 }
 
 /// A fork that a client asked for.
 struct Member {
-    fork: Fork,
-    control_plane: ControlPlane,
     /// The control planes from which it descends.
     ancestors: Lineage,
+    /// None while it is being started.
+    started: Option<Started>,
+}
+
+struct Started {
+    fork: Fork,
+    control_plane: ControlPlane,
 }
 
 /// A control plane and those from which it descends, also those that have ended, the original one
@@ -168,7 +172,7 @@ impl Family {
             let rest = path.strip_prefix(FORK_PATHS)?;
             let name = rest.split('/').next().unwrap_or_default();
             let forks = family.forks.lock();
-            Some((forks.get(name)?.control_plane.api(), FORK_PATHS.len() + name.len()))
+            Some((forks.started(name)?.control_plane.api(), FORK_PATHS.len() + name.len()))
         })
     }
 }
@@ -186,8 +190,8 @@ impl Phase for EndOfFamily {
     fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
         let forks = self.0.forks.lock().end();
         Box::pin(async move {
-            let ends = forks.into_values().flatten().map(|member| member.control_plane.shutdown());
-            futures::future::join_all(ends).await;
+            let started = forks.into_values().filter_map(|member| member.started);
+            futures::future::join_all(started.map(|started| started.control_plane.shutdown())).await;
             if let Some(recording) = self.0.recording.get() {
                 recording.finish().await;
             }
@@ -225,12 +229,11 @@ struct Reserved {
 
 impl Reserved {
     /// Puts the fork in its place. Returns it if the family has ended meanwhile.
-    fn fill(mut self, member: Member) -> Option<Member> {
+    fn fill(mut self, started: Started) -> Option<Started> {
         let mut forks = self.family.forks.lock();
-        if forks.has_ended {
-            return Some(member);
-        }
-        forks.by_name.insert(self.name.clone(), Some(member));
+        // Only the end of the family takes it away meanwhile.
+        let Some(member) = forks.by_name.get_mut(&self.name) else { return Some(started) };
+        member.started = Some(started);
         drop(forks);
         self.is_used = true;
         None
@@ -269,7 +272,7 @@ impl ForksOf {
                 }
             },
         };
-        forks.insert(name.clone(), None);
+        forks.insert(name.clone(), Member { ancestors: self.origin.lineage.clone(), started: None });
         Ok(Reserved { family: self.family.clone(), name, is_used: false })
     }
 
@@ -296,8 +299,7 @@ impl ForksOf {
             resource_version: control_plane.began_at().to_string(),
             name,
         };
-        let ancestors = self.origin.lineage.clone();
-        match reserved.fill(Member { fork: fork.clone(), control_plane, ancestors }) {
+        match reserved.fill(Started { fork: fork.clone(), control_plane }) {
             None => Ok(fork),
             Some(late) => {
                 // It logs what it cannot stop.
@@ -319,34 +321,34 @@ impl Forks for ForksOf {
 
     fn list(&self) -> Vec<Fork> {
         let forks = self.family.forks.lock();
-        let visible = forks.by_name.values().flatten().filter(|member| self.is_visible(member));
-        visible.map(|member| member.fork.clone()).collect()
+        let visible = forks.by_name.values().filter(|member| self.is_visible(member));
+        visible.filter_map(|member| Some(member.started.as_ref()?.fork.clone())).collect()
     }
 
     fn store(&self, name: &str) -> Option<Store<ObjectIndex>> {
         let forks = self.family.forks.lock();
-        Some(forks.get(name).filter(|member| self.is_visible(member))?.control_plane.store())
+        let member = forks.by_name.get(name).filter(|member| self.is_visible(member))?;
+        Some(member.started.as_ref()?.control_plane.store())
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let taken = {
                 let mut forks = self.family.forks.lock();
-                match forks.by_name.get(name) {
-                    Some(Some(member)) if !self.is_visible(member) => None,
-                    Some(Some(_)) => forks.by_name.remove(name).flatten(),
-                    Some(None) => {
+                match forks.by_name.get(name).filter(|member| self.is_visible(member)) {
+                    None => None,
+                    Some(Member { started: Some(_), .. }) => forks.by_name.remove(name),
+                    Some(Member { started: None, .. }) => {
                         return Err(Error::plain(409, "Conflict", format!("fork {name:?} is being started")));
                     }
-                    None => None,
                 }
             };
-            let Some(member) = taken else {
+            let Some(started) = taken.and_then(|member| member.started) else {
                 return Err(no_fork(name));
             };
             // It goes on if the client leaves, and the place is free once it is done. The fork logs
             // what it cannot stop.
-            let _ = tokio::spawn(member.control_plane.shutdown()).await;
+            let _ = tokio::spawn(started.control_plane.shutdown()).await;
             Ok(())
         })
     }

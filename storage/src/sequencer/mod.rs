@@ -50,7 +50,7 @@ use crate::{
         Transaction, UnreadableEntry,
     },
     shared::Shared,
-    space::{ForkSpace, Space},
+    space::{Part, Space},
     view::State,
 };
 
@@ -180,11 +180,11 @@ impl<I: Index> Sequencer<I> {
         state: State<I>,
         index: I,
         options: &Options,
-        space: ForkSpace,
+        part: Arc<Part>,
         mailbox: Receiver<Message<I>>,
     ) -> Sequencer<I> {
         let log = Box::new(EphemeralLog::after(state.revision()));
-        let space = Space::of_fork(options.limits, space, state.revision());
+        let space = Space::of_fork(options.limits, part, state.revision());
         Sequencer { is_to_inherit: true, space, ..Sequencer::at(state, log, index, options, mailbox) }
     }
 
@@ -247,6 +247,8 @@ impl<I: Index> Sequencer<I> {
                     closed => closed.map_err(|error| self.shared.fail(error)),
                 };
                 let closed = self.shared.health().and(closed);
+                // Whoever waits for the end of a fork finds its space given back.
+                drop(self.space);
                 if let Some(reply) = reply {
                     drop(reply.send(closed));
                 }

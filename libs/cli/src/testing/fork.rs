@@ -3,7 +3,6 @@
 //! A fork has the kubeconfig of its own address and the credentials of the caller, in a file below
 //! the state of this user.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -74,34 +73,18 @@ pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
     writeln!(io::stdout(), "{name} is deleted").context("standard output")
 }
 
-/// Deletes the kubeconfigs of the forks of a server that ends, and of the forks of those that were
-/// made by copies of them.
+/// Deletes the kubeconfigs of the forks of a server and of their forks, and nothing else that is in
+/// their directory. It follows no address in a file: another server may have that address by now.
 pub fn forget(server: &str) {
-    let (mut servers, mut seen) = (vec![server.to_owned()], HashSet::new());
-    while let Some(server) = servers.pop() {
-        if seen.insert(server.clone()) {
-            servers.extend(forget_of(&server));
-        }
-    }
-}
-
-/// Deletes the kubeconfigs of forks of a server, and nothing else that is in their directory.
-/// Returns the servers that they named.
-pub fn forget_of(server: &str) -> Vec<String> {
-    let Ok(directory) = directory_of(server) else { return Vec::new() };
-    let Ok(files) = std::fs::read_dir(&directory) else { return Vec::new() };
-    let mut servers = Vec::new();
+    let Ok(directory) = directory_of(server) else { return };
+    let Ok(files) = std::fs::read_dir(&directory) else { return };
     for file in files.flatten().map(|entry| entry.path()) {
-        if file.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
+        if file.extension().is_some_and(|extension| extension == "yaml") {
+            // A leftover file is harmless.
+            let _ = std::fs::remove_file(file);
         }
-        let Ok(kubeconfig) = Kubeconfig::read_from(&file) else { continue };
-        servers.extend(kubeconfig.clusters.into_iter().filter_map(|cluster| cluster.cluster?.server));
-        // A leftover file is harmless.
-        let _ = std::fs::remove_file(file);
     }
     let _ = std::fs::remove_dir(directory);
-    servers
 }
 
 fn is_plain(c: char) -> bool {
