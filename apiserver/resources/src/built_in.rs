@@ -325,6 +325,7 @@ pub fn behavior(group: &str, kind: &str) -> Behavior {
         ("resource.k8s.io", "ResourceClaimTemplate") => {
             Behavior::of(dynamic_resource_allocation::ResourceClaimTemplateStrategy)
                 .columns(printers::NAME_AND_AGE)
+                .metadata(USUAL.on_update(META_AND_META_UPDATE))
                 .returns_deleted_object()
         }
         ("resource.k8s.io", "ResourceSlice") => {

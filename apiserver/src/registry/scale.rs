@@ -83,11 +83,15 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
+        let api_version = format!("{}/{}", scale.group, scale.version);
         self.rescale(target, scale, options, caller, |current| {
-            let present = scale_of(&target.info, current)?;
+            let mut present = scale_of(&target.info, current)?;
+            let owners = manage::of_scale(&entry::entries_of(current), &api_version);
+            present.set_meta("managedFields", entry::write(owners));
             let present = || present.clone();
             let mut new =
                 patch.apply(&present, &scale.type_ref, options.field_validation, caller.warnings)?;
+            new.set_meta("managedFields", Value::Null);
             fit_namespace(target, &mut new)?;
             keep_uid(target, current.uid(), &new)?;
             Ok(self.updated(target, new, current, options, caller))

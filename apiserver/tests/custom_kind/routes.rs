@@ -92,3 +92,64 @@ async fn bodies_that_are_no_widgets_are_refused() {
         assert_eq!((status, &answer["message"], warnings), (code, &json!(text), None), "{body}");
     }
 }
+
+#[tokio::test]
+async fn a_patch_that_takes_the_type_is_refused() {
+    let server = TestServer::start().await;
+    let kind = CustomKind::new("example.com", "Widget", "widgets", true);
+    server.serve(&kind, vec![CustomVersion::new("v1").stored()]);
+    assert_eq!(server.send(Method::POST, WIDGETS, &widget("a", json!({}))).await.0, 201);
+    for (patch, code, end) in [
+        (
+            json!({"kind": null}),
+            422,
+            "}}\": Object 'Kind' is missing in '{\"apiVersion\":\"example.com/v1\",\"metadata\":",
+        ),
+        (
+            json!({"kind": ""}),
+            422,
+            "\": Object 'Kind' is missing in '{\"apiVersion\":\"example.com/v1\",\"kind\":\"\",",
+        ),
+        (json!({"kind": null, "apiVersion": null}), 422, "\": Object 'Kind' is missing in '{\"metadata\":"),
+        (
+            json!({"apiVersion": ""}),
+            500,
+            "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
+        (
+            json!({"kind": 5}),
+            422,
+            "\": couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string",
+        ),
+        (
+            json!({"apiVersion": ["v1"]}),
+            422,
+            "\": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go struct field .apiVersion of type string",
+        ),
+        (json!({"apiVersion": "a/b/c"}), 422, "\": unexpected GroupVersion string: a/b/c"),
+        (
+            json!({"kind": "Gadget"}),
+            422,
+            "Gadget.example.com \"a\" is invalid: kind: Invalid value: \"Gadget\": must be Widget",
+        ),
+        (
+            json!({"apiVersion": "example.com/v2"}),
+            422,
+            "Widget.example.com \"a\" is invalid: apiVersion: Invalid value: \"example.com/v2\": must be example.com/v1",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod"}),
+            422,
+            "Pod \"a\" is invalid: [kind: Invalid value: \"Pod\": must be Widget, apiVersion: Invalid value: \"v1\": must be example.com/v1]",
+        ),
+    ] {
+        let headers = [(header::CONTENT_TYPE.as_str(), MERGE_PATCH)];
+        let path = format!("{WIDGETS}/a");
+        let response = server.call(Method::PATCH, &path, &headers, patch.to_string().into()).await;
+        let status = response.status().as_u16();
+        let answer = read(response).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!(status, code, "{patch}: {message}");
+        assert!(message.contains(end), "{patch}: {message}");
+    }
+}

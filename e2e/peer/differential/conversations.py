@@ -91,7 +91,10 @@ class Conversation:
     def _merge(self, _: None) -> Request:
         version = self._version()
         body = self._configuration(version)
-        body.get("metadata", {}).pop("name", None)
+        metadata = body.get("metadata")
+        # It may have been changed to anything.
+        if isinstance(metadata, dict):
+            metadata.pop("name", None)
         manager = self._chance.choice(["u", "v"])
         path = f"{collection_of(version)}/NAME?fieldManager={manager}"
         return Request("PATCH", path, body, MERGE_PATCH)

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{DecodeError, Decoded, TypeMeta, json, protobuf, structural, yaml};
 use crate::error::Error;
+use crate::field::quote;
 use crate::names::GroupVersion;
 use crate::schema::{StructId, StructuralSchema, schema};
 
@@ -229,7 +230,8 @@ fn no_conversion(package: &str, kind: &str, expected: Expected<'_>, endpoint: Op
 }
 
 fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
-    format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
+    let (kind, version) = (quote(kind), quote(version));
+    format!("no kind {kind} is registered for version {version} in scheme {scheme:?}")
 }
 
 /// Returns the source location at which kube-apiserver declares the scheme of a group; its messages

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::codec::TypeMeta;
 use crate::codec::body::is_same_internal_kind;
-use crate::codec::json as codec;
+use crate::codec::{DecodeError, TypeMeta, json as codec};
 use crate::field::quote;
+use crate::go_value::cannot_unmarshal;
 use crate::names::GroupVersion;
 use crate::schema::{StructId, schema};
 
@@ -17,6 +17,17 @@ pub enum IdentityCheck {
     /// Without an apiVersion the object is decoded without a version, and all its members are
     /// unknown.
     Versionless,
+}
+
+/// The reason why a patched custom resource has no type.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unidentified {
+    /// The text of the decoding error.
+    Undecodable(String),
+    /// It has no kind.
+    WithoutKind,
+    /// It has no apiVersion.
+    WithoutVersion,
 }
 
 impl TypeMeta {
@@ -32,11 +43,27 @@ impl TypeMeta {
         schema().kind(&version.group, &version.version, &self.kind)
     }
 
-    /// Returns the kind of an object if it differs and the version is the same.
-    pub(super) fn other_kind<'v>(&self, object: &'v Value) -> Option<&'v str> {
-        let now = object.get("kind").and_then(Value::as_str).filter(|kind| !kind.is_empty())?;
-        (now != self.kind && object.get("apiVersion").is_some_and(|version| *version == *self.api_version))
-            .then_some(now)
+    /// Reads the kind and apiVersion of a patched custom resource. They may have changed: it is then
+    /// decoded as what it is, and found to be invalid.
+    pub(super) fn of_patched(object: &Value) -> Result<TypeMeta, Unidentified> {
+        let text = |name: &str| match object.get(name) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(other) => {
+                let error = cannot_unmarshal(other, &format!("struct field .{name} of type string"));
+                Err(Unidentified::Undecodable(DecodeError::Unreadable(error).to_string()))
+            }
+        };
+        let now = TypeMeta { api_version: text("apiVersion")?, kind: text("kind")? };
+        if !now.api_version.is_empty() && GroupVersion::parse(&now.api_version).is_none() {
+            let error = format!("unexpected GroupVersion string: {}", now.api_version);
+            return Err(Unidentified::Undecodable(error));
+        }
+        match (now.kind.is_empty(), now.api_version.is_empty()) {
+            (true, _) => Err(Unidentified::WithoutKind),
+            (false, true) => Err(Unidentified::WithoutVersion),
+            (false, false) => Ok(now),
+        }
     }
 
     /// Sets `apiVersion` and `kind` of an object.

@@ -3,7 +3,7 @@
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::identity::{self, IdentityCheck};
+use super::identity::{self, IdentityCheck, Unidentified};
 use super::{PatchType, json as json_patch, merge, printed, strategic, undecodable};
 use crate::codec::{DecodeError, Decoded, TypeMeta, json as codec, structural, zero};
 use crate::error::Status;
@@ -99,15 +99,24 @@ impl Patch {
                 TypeRef::Structural(_) => return Err(unsupported(&CUSTOM_RESOURCE_PATCHES)),
             },
         };
+        let printed = || self.printed(&original(), type_ref);
         let refuse = |error: &str| match &merged {
             Some(merged) => merged.undecodable(error),
-            None => undecodable(self.printed(&original(), type_ref), error),
+            None => undecodable(printed(), error),
+        };
+        let identity_now = match type_ref {
+            TypeRef::Struct(_) => identity.clone(),
+            TypeRef::Structural(_) => TypeMeta::of_patched(&patched).map_err(|reason| match reason {
+                Unidentified::Undecodable(error) => refuse(&error),
+                Unidentified::WithoutKind => refuse(&format!("Object 'Kind' is missing in '{}'", printed())),
+                Unidentified::WithoutVersion => Error::Internal(
+                    "Object 'apiVersion' is missing in 'object has no apiVersion field'".to_owned(),
+                ),
+            })?,
         };
         let (mut object, complaints) =
             self.decode(&patched, type_ref, &identity).map_err(|error| refuse(&error))?;
-        if !matches!(type_ref, TypeRef::Structural(_)) || identity.other_kind(&object).is_none() {
-            identity.restore(&mut object);
-        }
+        identity_now.restore(&mut object);
         let mut complaints = self.strict.iter().cloned().chain(complaints).peekable();
         match validation {
             FieldValidation::Ignore => {}
@@ -156,21 +165,10 @@ impl Patch {
                 structural::conform(untyped, schema)
             }
         };
-        // A custom resource of another kind is read, and found to be invalid.
-        if matches!(type_ref, TypeRef::Structural(_))
-            && let Some(kind) = was.other_kind(object)
-        {
-            let named = |mut value: Value| {
-                value["kind"] = kind.into();
-                value
-            };
-            return decoded
-                .map(|decoded| (named(decoded.value), decoded.strict))
-                .map_err(|error| error.to_string());
-        }
-        // Kind and version in a strategic merge patch are ignored.
+        // Kind and version in a strategic merge patch are ignored. A custom resource of another type
+        // is read, and found to be invalid.
         let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
-        if self.patch_type != PatchType::Strategic && !unreadable {
+        if self.patch_type != PatchType::Strategic && !unreadable && type_ref.built_in().is_some() {
             match was.check(object)? {
                 IdentityCheck::Unchanged => {}
                 IdentityCheck::Versionless => return Ok(identity::unknown_members_of(object)),

@@ -20,6 +20,8 @@ use crate::validation::rules::RuleSet;
 pub struct CustomResourceStrategy {
     /// The kind.
     pub kind: String,
+    /// The group and version.
+    pub api_version: String,
     /// The type.
     pub schema: Arc<StructuralSchema>,
     /// Whether the status has an endpoint of its own.
@@ -86,7 +88,7 @@ impl Strategy for CustomResourceStrategy {
     }
 
     fn is_kind(&self, object: &Field<'_>) -> bool {
-        object.get("kind").str() == self.kind
+        object.get("kind").str() == self.kind && object.get("apiVersion").str() == self.api_version
     }
 
     fn has_expressions(&self) -> bool {
@@ -118,10 +120,11 @@ impl Strategy for CustomResourceStrategy {
 
 impl CustomResourceStrategy {
     fn validate_kind(&self, object: &Field<'_>, errors: &mut Errors) -> bool {
-        let kind = object.get("kind");
-        let is_right = self.is_kind(object);
-        errors.push_if(!is_right, || kind.invalid(format!("must be {}", self.kind)));
-        is_right
+        for (name, wanted) in [("kind", &self.kind), ("apiVersion", &self.api_version)] {
+            let member = object.get(name);
+            errors.push_if(member.str() != wanted, || member.invalid(format!("must be {wanted}")));
+        }
+        self.is_kind(object)
     }
 
     fn validate_scale(&self, object: &Field<'_>, errors: &mut Errors) {

@@ -35,13 +35,22 @@ pub fn int_or_percent_value(field: &Field<'_>) -> i64 {
 }
 
 fn percent(field: &Field<'_>) -> Option<i64> {
-    field.str().strip_suffix('%').and_then(|digits| digits.parse().ok())
+    let digits = field.str().strip_suffix('%')?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_malformed_percentage_has_no_value() {
+        for (value, want) in [("10%", 10), ("-10%", 0), ("%", 0), ("+5%", 0), ("7", 7), ("x", 0)] {
+            let object = json!({"f": value});
+            assert_eq!(int_or_percent_value(&Field::root(&object).get("f")), want, "{value}");
+        }
+    }
 
     #[test]
     fn numbers_and_percentages_are_validated() {

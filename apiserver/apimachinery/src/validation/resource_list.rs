@@ -128,7 +128,11 @@ pub fn validate_capacity(field: &Field<'_>, errors: &mut Errors) {
 pub fn round_up(list: Option<&mut Value>) {
     for value in list.and_then(Value::as_object_mut).into_iter().flat_map(|list| list.values_mut()) {
         let Some(quantity) = value.as_str().and_then(|text| text.parse::<Quantity>().ok()) else { continue };
-        *value = quantity.rounded_up_to_milli().to_string().into();
+        let rounded = quantity.rounded_up_to_milli();
+        // What needs no rounding keeps its text, such as `+1`.
+        if rounded != quantity {
+            *value = rounded.to_string().into();
+        }
     }
 }
 
@@ -136,6 +140,13 @@ pub fn round_up(list: Option<&mut Value>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn amounts_are_rounded_up_and_others_keep_their_text() {
+        let mut list = json!({"a": "1", "b": "+1", "c": "1u", "d": "1500m", "e": "1.5u"});
+        round_up(Some(&mut list));
+        assert_eq!(list, json!({"a": "1", "b": "+1", "c": "1m", "d": "1500m", "e": "1m"}));
+    }
 
     #[test]
     fn resource_names_are_classified() {

@@ -50,10 +50,7 @@ impl Strategy for CustomResourceDefinitionStrategy {
         if let Some(service) = service {
             fill(service, [("port", json!(443))]);
         }
-        let none = |stored: &Value| stored.as_array().is_none_or(Vec::is_empty);
-        if object.pointer("/status/storedVersions").is_none_or(none) {
-            store_storage_version(object);
-        }
+        default_stored_versions(object);
     }
 
     fn prepare_for_create(&self, object: &mut Value, _: &Context<'_>) {
@@ -63,6 +60,11 @@ impl Strategy for CustomResourceDefinitionStrategy {
 
     fn prepare_for_update(&self, object: &mut Value, _: &Value, _: &Context<'_>) {
         store_storage_version(object);
+    }
+
+    /// Sets the default once more: a PUT of the status may have come without the versions.
+    fn prepare_for_status_update(&self, object: &mut Value, _: &Value, _: &Context<'_>) {
+        default_stored_versions(object);
     }
 
     fn begin_deletion(&self, object: &Value, now: &str) -> Option<Value> {
@@ -182,6 +184,14 @@ fn default_names(names: &mut Object) {
     }
     if empty(names, "listKind") {
         names.insert("listKind".into(), format!("{kind}List").into());
+    }
+}
+
+/// Sets the stored versions to the storage version if there are none.
+fn default_stored_versions(object: &mut Value) {
+    let none = |stored: &Value| stored.as_array().is_none_or(Vec::is_empty);
+    if object.pointer("/status/storedVersions").is_none_or(none) {
+        store_storage_version(object);
     }
 }
 

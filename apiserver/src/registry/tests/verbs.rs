@@ -252,6 +252,23 @@ async fn a_create_with_a_resource_version_fails_unless_it_is_a_dry_run() {
 }
 
 #[tokio::test]
+async fn a_self_link_is_shown_by_a_dry_run_alone() {
+    let fixture = Fixture::new().await;
+    let map = json!({"metadata": {"name": "a", "selfLink": "/a"}});
+    for query in ["dryRun=All", ""] {
+        let created = fixture.create("", "v1", "configmaps", map.clone(), query).await.expect("a map");
+        assert_eq!(created.meta("selfLink"), None, "{query}");
+    }
+    let target = fixture.target("", "v1", "configmaps", "a");
+    for (query, want) in [("dryRun=All", Some(&json!("/a"))), ("", None)] {
+        let revision = fixture.registry.store.revision();
+        let (code, updated) = fixture.put(&target, Part::Main, map.clone(), query).await.expect(query);
+        assert_eq!((code, updated.meta("selfLink")), (200, want), "{query}");
+        assert_eq!(fixture.registry.store.revision(), revision, "nothing is written");
+    }
+}
+
+#[tokio::test]
 async fn create_on_update_ignores_the_resource_version() {
     let fixture = Fixture::new().await;
     let lease = |name: &str, version: &str, uid: &str| json!({"metadata": {"name": name, "resourceVersion": version, "uid": uid}, "spec": {"holderIdentity": "h"}});

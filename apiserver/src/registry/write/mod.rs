@@ -40,7 +40,7 @@ use crate::codec::limits::{MAX_COLLECTIONS, measure};
 use crate::codec::zero;
 use crate::features::FeatureGates;
 use crate::field::{ErrorType, Errors, FieldError, Path, quote};
-use crate::names::GroupKind;
+use crate::names::{GroupKind, GroupVersion};
 use crate::object_meta::ObjectMeta;
 use crate::request::options::FieldValidation;
 use crate::resource_info::{Part, ResourceInfo};
@@ -106,9 +106,10 @@ impl Registry {
         if let Some(id) = info.type_ref.built_in() {
             errors.print_strings(|path| schema().string_at(id, path));
         }
-        // A custom resource may have come with another kind.
-        let kind = match object["kind"].as_str().filter(|_| info.is_custom()) {
-            Some(kind) => GroupKind::new(&info.group, kind),
+        // A custom resource may have come with another type.
+        let text = |name: &str| object[name].as_str().filter(|_| info.is_custom());
+        let kind = match text("kind").zip(text("apiVersion").and_then(GroupVersion::parse)) {
+            Some((kind, version)) => GroupKind::new(&version.group, kind),
             None => info.group_kind.clone(),
         };
         Err(Error::invalid(&kind, object.name(), errors))

@@ -192,7 +192,7 @@ impl Registry {
         let behavior = &info.behavior;
         // Mutating admission may have changed what fitted before.
         fit_namespace(writing.target, &mut new)?;
-        keep_system_fields(&mut new, old);
+        keep_system_fields(&mut new, old, writing.dry_run());
         keep_other_parts(info, part, &mut new, old);
         let now = rfc3339(self.now());
         let context = context(&now, writing, &self.features);
@@ -318,8 +318,9 @@ async fn is_stored_otherwise(info: &ResourceInfo, current: &Stored, loaded: &Val
     Ok(info.store(loaded.clone()).await? != parse(current)?)
 }
 
-/// Restores the system fields that a change omits or must not modify.
-fn keep_system_fields(new: &mut Value, old: &Value) {
+/// Restores the system fields that a change omits or must not modify. What is stored has no
+/// selfLink, and a dry run stores nothing.
+fn keep_system_fields(new: &mut Value, old: &Value, dry_run: bool) {
     let kept = |member: &str| old.meta(member).cloned().unwrap_or(Value::Null);
     if new.uid().is_empty() {
         new.set_meta("uid", kept("uid"));
@@ -327,7 +328,9 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
     for member in ["creationTimestamp", "generation"] {
         new.set_meta(member, kept(member));
     }
-    new.set_meta("selfLink", Value::Null);
+    if !dry_run {
+        new.set_meta("selfLink", Value::Null);
+    }
     if old.is_terminating() {
         new.set_meta("deletionTimestamp", kept("deletionTimestamp"));
     }

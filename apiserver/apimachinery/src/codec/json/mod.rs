@@ -14,6 +14,9 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::io;
+
+use serde::Serialize as _;
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
@@ -62,5 +65,25 @@ pub fn parse_own_sparse(text: &[u8], pointers: Vec<&str>) -> Result<Value, Decod
 
 /// Decodes the JSON text of a value, such as a patched object.
 pub fn normalize(value: &Value, id: StructId) -> Result<Decoded, DecodeError> {
-    decode(&serde_json::to_vec(value).unwrap_or_default(), id)
+    let mut text = Vec::new();
+    // Writing to a vector does not fail.
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, WholeNumbers));
+    debug_assert!(written.is_ok());
+    decode(&text, id)
+}
+
+/// Writes a whole number beyond 64 bits with all digits, which is how it was sent most probably.
+/// Error texts quote it.
+struct WholeNumbers;
+
+impl serde_json::ser::Formatter for WholeNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        /// The range between the integers of 64 bits and the numbers that Go writes with an
+        /// exponent.
+        const RANGE: std::ops::Range<f64> = 9_223_372_036_854_775_808.0..1e21;
+        match RANGE.contains(&value.abs()) {
+            true => write!(writer, "{value:.0}"),
+            false => write!(writer, "{value:?}"),
+        }
+    }
 }

@@ -337,6 +337,19 @@ fn normalizing_equals_decoding() {
     let error = normalize(&value, kind("", "ConfigMap")).map_err(|error| error.to_string());
     let want = "json: cannot unmarshal number into Go struct field ConfigMap.data of type string";
     assert_eq!(error, Err(want.to_owned()));
+    for (sent, want) in [
+        (json!(9_223_372_036_854_775_808_f64), "9223372036854775808"),
+        (json!(1e21), "1e21"),
+        (json!(1.0), "1.0"),
+        (json!(-2.5), "-2.5"),
+    ] {
+        let value = json!({"metadata": {"generation": sent}});
+        let error = normalize(&value, kind("", "ConfigMap")).map_err(|error| error.to_string());
+        let want = format!(
+            "json: cannot unmarshal number {want} into Go struct field ObjectMeta.metadata.generation of type int64"
+        );
+        assert_eq!(error, Err(want));
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::wire::{Reader, Wire, error};
 use crate::codec::json::{self, repair};
 use crate::codec::limits::{MAX_DEPTH, measure};
 use crate::codec::{DecodeError, TypeMeta, base64, time, zero};
+use crate::field::quote;
 use crate::schema::{FieldSchema, Struct, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, DecodeError>;
@@ -38,9 +39,9 @@ fn decode_inside(body: &[u8], depth: usize, collection_count: CollectionCount) -
     let envelope = open_inside(body, depth, collection_count)?;
     let TypeMeta { api_version, kind } = &envelope.meta;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let id = schema()
-        .kind(group, version, kind)
-        .ok_or_else(|| error(format!("no kind {kind:?} is registered for version {api_version:?}")))?;
+    let id = schema().kind(group, version, kind).ok_or_else(|| {
+        error(format!("no kind {} is registered for version {}", quote(kind), quote(api_version)))
+    })?;
     let mut value = envelope.decode(id)?;
     value["apiVersion"] = api_version.as_str().into();
     value["kind"] = kind.as_str().into();

@@ -348,7 +348,11 @@ pub fn validate_template(metadata: &Field<'_>, errors: &mut Errors) {
     labels::validate_labels(&metadata.get("labels"), errors);
     for name in FORBIDDEN {
         let member = metadata.get(name);
-        errors.push_if(!member.is_empty() && member.int() != Some(0), || {
+        let is_set = match name {
+            "deletionGracePeriodSeconds" => member.exists(),
+            _ => !member.is_empty() && member.int() != Some(0),
+        };
+        errors.push_if(is_set, || {
             let printed = if name == "uid" { "uID" } else { name };
             member.with_path(metadata.path().child(printed)).forbidden("cannot be set")
         });

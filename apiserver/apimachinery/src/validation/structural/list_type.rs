@@ -29,6 +29,13 @@ pub(super) fn validate(field: &Field<'_>, structural: &Structural, errors: &mut 
 }
 
 fn validate_unique(field: &Field<'_>, list: &List, errors: &mut Errors) {
+    if matches!(list, List::Map(_))
+        && let Some(item) =
+            field.items().find(|item| item.value().is_some_and(|item| !item.is_object() && !item.is_null()))
+    {
+        errors.push(item.invalid("must be an object for an array of list-type map"));
+        return;
+    }
     let mut seen: HashMap<String, bool> = HashMap::new();
     for item in field.items() {
         let Some(value) = item.value() else { continue };

@@ -19,6 +19,10 @@ fn values_have_the_types_of_the_schema() {
                 "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
                 "items": {"type": "object", "properties": {"k": {"type": "integer"}, "v": {"type": "integer"}}},
             },
+            "open": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"x-kubernetes-preserve-unknown-fields": true},
+            },
         }},
     }}))
     .expect("structural");
@@ -82,6 +86,10 @@ fn values_have_the_types_of_the_schema() {
         (
             json!({"spec": {"size": 1, "set": ["a", "a", "a"], "keyed": [{"k": 1}, {"k": 1, "v": 2}]}}),
             vec!["spec.keyed[1]: Duplicate value: {\"k\":1}", "spec.set[1]: Duplicate value: \"a\""],
+        ),
+        (
+            json!({"spec": {"size": 1, "open": [{"k": 1}, true, true]}}),
+            vec!["spec.open[1]: Invalid value: true: must be an object for an array of list-type map"],
         ),
         (
             json!({"spec": {"size": 1, "list": ["x", 2], "map": {"k": true}}}),
