@@ -75,8 +75,8 @@ fn own_cost<I: Index>(object: Option<&Arc<Object<I>>>, began: Revision) -> u64 {
 /// It does not count what a parent deletes while a fork still has it, nor history.
 pub(crate) struct ForkSpace {
     whole: Arc<Whole>,
-    /// The part of the store itself, as long as it is open; none if it is no fork.
-    own: Weak<Part>,
+    /// The part of the store itself, as long as it or a fork of it is open; None if it is no fork.
+    own: Option<Weak<Part>>,
 }
 
 struct Whole {
@@ -99,20 +99,26 @@ impl ForkSpace {
     ///
     /// - `quota`: in bytes, by [`Object::cost`]
     pub fn new(quota: u64) -> ForkSpace {
-        ForkSpace { whole: Arc::new(Whole { quota, used: AtomicU64::new(0) }), own: Weak::new() }
+        ForkSpace { whole: Arc::new(Whole { quota, used: AtomicU64::new(0) }), own: None }
     }
 
-    /// Returns the part of a fork, and the same space for forks of it.
-    pub fn fork(&self) -> (Arc<Part>, ForkSpace) {
+    /// Returns the part of a fork, and the same space for forks of it; None if the store is a fork
+    /// that is closed with all forks of it, so that its bytes are given back.
+    pub fn fork(&self) -> Option<(Arc<Part>, ForkSpace)> {
+        let parent = match &self.own {
+            None => None,
+            Some(own) => Some(own.upgrade()?),
+        };
         let (whole, used) = (self.whole.clone(), AtomicU64::new(0));
-        let part = Arc::new(Part { whole: whole.clone(), used, _parent: self.own.upgrade() });
-        let own = Arc::downgrade(&part);
-        (part, ForkSpace { whole, own })
+        let part = Arc::new(Part { whole: whole.clone(), used, _parent: parent });
+        let own = Some(Arc::downgrade(&part));
+        Some((part, ForkSpace { whole, own }))
     }
 
-    /// Returns the quota in bytes if as much is used.
+    /// Returns the quota in bytes if all of it but the reserve is used.
     pub fn full(&self) -> Option<u64> {
-        (self.whole.used() >= self.whole.quota).then_some(self.whole.quota)
+        let quota = self.whole.quota;
+        (self.whole.used() >= quota - quota / RESERVE_DIVISOR).then_some(quota)
     }
 }
 

@@ -99,7 +99,8 @@ impl<I: Index> Store<I> {
     /// - `index`: reads values as the index of this store does.
     ///
     /// # Errors
-    /// The system has no more threads.
+    /// The system has no more threads; [`LogError::Closed`] if this store is a fork that is closed
+    /// with all forks of it.
     pub fn fork(&self, index: I, options: &Options) -> Result<Store<I>, LogError> {
         let (mailbox, receiver) = mpsc::channel();
         let limits = options.limits;
@@ -109,7 +110,7 @@ impl<I: Index> Store<I> {
             cause: error.into(),
         })?;
         let state = State::clone(&self.0.shared.state());
-        let (part, space) = self.0.space.fork();
+        let (part, space) = self.0.space.fork().ok_or(LogError::Closed)?;
         let sequencer = Sequencer::fork(state, index, options, part, receiver);
         let shared = sequencer.shared().clone();
         let (wake, forks) = (Some(thread.add(sequencer)), OnceLock::new());
@@ -117,7 +118,7 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, space, linearizer: None, queue })))
     }
 
-    /// Returns the quota of the space of forks, in bytes, if it is used up: the largest total size
+    /// Returns the quota of the space of forks, in bytes, if little more than a reserve is left: the largest total size
     /// of the live objects that the forks of a store, and the forks of those, do not share with it.
     /// It is the [`Limits::store_bytes`] of the store that is no fork.
     pub fn full_space_of_forks(&self) -> Option<u64> {

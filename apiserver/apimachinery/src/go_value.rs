@@ -85,6 +85,9 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
+/// The type with the kind and version of an object, as errors of Go's JSON decoder name it.
+pub const TYPE_META: &str = r#"value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
 /// Formats the error for a document of the wrong shape, with the message of Go's JSON decoder.
 pub fn cannot_unmarshal(value: &Value, into: &str) -> String {
     let kind = match value {

@@ -97,7 +97,8 @@ async fn bodies_that_are_no_widgets_are_refused() {
 async fn a_patch_that_takes_the_type_is_refused() {
     let server = TestServer::start().await;
     let kind = CustomKind::new("example.com", "Widget", "widgets", true);
-    server.serve(&kind, vec![CustomVersion::new("v1").stored()]);
+    let version = |name: &str| CustomVersion { status: true, ..CustomVersion::new(name) };
+    server.serve(&kind, vec![version("v1").stored(), version("v2")]);
     assert_eq!(server.send(Method::POST, WIDGETS, &widget("a", json!({}))).await.0, 201);
     for (patch, code, end) in [
         (
@@ -151,5 +152,21 @@ async fn a_patch_that_takes_the_type_is_refused() {
         let message = answer["message"].as_str().unwrap_or_default();
         assert_eq!(status, code, "{patch}: {message}");
         assert!(message.contains(end), "{patch}: {message}");
+    }
+    // The status has no type of its own.
+    let status = format!("{WIDGETS}/a/status");
+    for (patch, code) in [
+        (json!({"apiVersion": "example.com/v2"}), 200),
+        (json!({"kind": "Gadget"}), 200),
+        (json!({"kind": null}), 422),
+    ] {
+        let (got, answer) = server.patch(&status, MERGE_PATCH, &patch).await;
+        assert_eq!(got, code, "{patch}: {answer}");
+        if code == 200 {
+            assert_eq!(
+                (&answer["kind"], &answer["apiVersion"]),
+                (&json!("Widget"), &json!("example.com/v1"))
+            );
+        }
     }
 }

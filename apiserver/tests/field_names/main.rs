@@ -72,6 +72,7 @@ const OTHER: &[(&str, &[&str])] = &[
     ),
     // Documents other than objects of built-in kinds.
     ("apimachinery/src/patch/", &["op"]),
+    ("resources/src/core/node.rs", &["preferAvoidPods", "podSignature.podController"]),
     ("src/admission/", &["binding", "configuration", "expressionIndex", "mutated", "op", "policy"]),
     ("src/registry/", &["rv", "v"]),
     ("src/telemetry/", &["samplingRatePerMillion"]),

@@ -100,7 +100,12 @@ impl ControlPlane {
             let kept = place.clone();
             let starting = async move {
                 let kinship = Kinship { family: own_family.clone(), origin: Some(&origin), name: &fork };
-                let running = start(options, origin.kinds, kinship).await?;
+                let running = start(options, origin.kinds, kinship).await;
+                // Others may have taken the space that was left.
+                let running = running.map_err(|error| match origin.store.full_space_of_forks() {
+                    Some(bytes) if matches!(error, Error::Bootstrap(_)) => Error::SpaceOfForks(bytes),
+                    _ => error,
+                })?;
                 let (own_kubeconfig, family) = (Mutex::default(), own_family);
                 Ok(ControlPlane { running, name, own_kubeconfig, family, _place: Some(kept) })
             };

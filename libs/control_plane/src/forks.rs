@@ -13,6 +13,7 @@ use coracle_apiserver::registry::ObjectIndex;
 use coracle_apiserver::serve::FindBelow;
 use coracle_builtin::services::ServiceUrlError;
 use coracle_kubeconfig::Name;
+use coracle_storage::log::LogError;
 use coracle_storage::{Store, StoreError};
 use coracle_testing_api::{FORK_PATHS, Fork, ForkRequest, Forks, no_fork};
 use futures::future::BoxFuture;
@@ -289,6 +290,7 @@ impl ForksOf {
             | error::Error::OpenFiles(_)
             | error::Error::SpaceOfForks(_)
             | error::Error::Generations(_) => Error::plain(429, "TooManyRequests", error.to_string()),
+            error::Error::Log(LogError::Closed) => no_fork(&self.origin.fork),
             error => Error::Internal(error.to_string()),
         })?;
         let fork = Fork {

@@ -31,6 +31,9 @@ pub enum LogError {
         /// The place of the log.
         location: Location,
     },
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
     /// An operation failed; of the changes that were being appended some may be durable.
     #[error("{action} in {location}")]
     Failed {

@@ -404,6 +404,8 @@ async fn forks_share_a_space_for_what_they_do_not_share() {
     assert!(refuses(&one, "c", 10_000).await);
     heir.close().await.unwrap();
     assert!(!refuses(&one, "c", 10_000).await);
+    let late = other.fork(Marked, &options()).err();
+    assert!(matches!(late, Some(LogError::Closed)), "{late:?}");
     // What is deleted is given back; the parent is no fork.
     delete(&one, &key("a")).await;
     put(&one, &key("d"), &text(60_000)).await;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::codec::body::is_same_internal_kind;
 use crate::codec::{DecodeError, TypeMeta, json as codec};
 use crate::field::quote;
-use crate::go_value::cannot_unmarshal;
+use crate::go_value::{TYPE_META, cannot_unmarshal};
 use crate::names::GroupVersion;
 use crate::schema::{StructId, schema};
 
@@ -46,13 +46,17 @@ impl TypeMeta {
     /// Reads the kind and apiVersion of a patched custom resource. They may have changed: it is then
     /// decoded as what it is, and found to be invalid.
     pub(super) fn of_patched(object: &Value) -> Result<TypeMeta, Unidentified> {
+        let unreadable = |value: &Value, into: &str| {
+            let error = DecodeError::Unreadable(cannot_unmarshal(value, into));
+            Unidentified::Undecodable(error.to_string())
+        };
+        if !object.is_object() && !object.is_null() {
+            return Err(unreadable(object, TYPE_META));
+        }
         let text = |name: &str| match object.get(name) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.clone()),
-            Some(other) => {
-                let error = cannot_unmarshal(other, &format!("struct field .{name} of type string"));
-                Err(Unidentified::Undecodable(DecodeError::Unreadable(error).to_string()))
-            }
+            Some(other) => Err(unreadable(other, &format!("struct field .{name} of type string"))),
         };
         let now = TypeMeta { api_version: text("apiVersion")?, kind: text("kind")? };
         if !now.api_version.is_empty() && GroupVersion::parse(&now.api_version).is_none() {

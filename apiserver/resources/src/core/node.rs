@@ -12,6 +12,7 @@ use coracle_apimachinery::validation::ip::{self, Cidr};
 use coracle_apimachinery::validation::{content, printed, resource_list};
 use serde_json::{Value, json};
 
+use crate::pod_spec::annotations::json_in;
 use crate::pod_spec::scheduling;
 
 /// The fields that a field selector may name.
@@ -19,6 +20,7 @@ pub const SELECTABLE_FIELDS: SelectableFields =
     SelectableFields::of(&[("spec.unschedulable", AtOr("/spec/unschedulable", "false"))]).cluster_scoped();
 
 const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
+const AVOIDED_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
 /// The strategy of Node.
 pub struct NodeStrategy;
@@ -106,18 +108,44 @@ fn default_pod_cidrs(node: &mut Value) {
     }
 }
 
-/// Validates the taints in the annotation that preceded the field.
+/// Validates the annotations that contain JSON: the taints, which preceded the field, and the pods
+/// that a node should not get.
 fn validate_annotations(node: &Field<'_>, errors: &mut Errors) {
     let annotations = node.walk("metadata.annotations");
-    let text = annotations.get(TAINTS);
-    if text.is_empty() {
-        return;
-    }
-    match serde_json::from_str::<Value>(text.str()) {
-        Ok(taints) => {
-            scheduling::validate_taints(&Field::at(Some(&taints), text.path().clone()), errors);
+    match json_in(&annotations, TAINTS, "[]v1.Taint", Value::is_array) {
+        Some(Ok(taints)) => {
+            let path = annotations.path().child(TAINTS);
+            scheduling::validate_taints(&Field::at(Some(&taints), path), errors);
         }
-        Err(_) => errors.push(annotations.invalid_value(TAINTS, "invalid JSON")),
+        Some(Err(error)) => errors.push(annotations.invalid_value(TAINTS, error)),
+        None => {}
+    }
+    match json_in(&annotations, AVOIDED_PODS, "v1.AvoidPods", Value::is_object) {
+        Some(Ok(avoided)) => {
+            let path = annotations.path().child(AVOIDED_PODS);
+            validate_avoided_pods(&Field::at(avoided.get("preferAvoidPods"), path), errors);
+        }
+        Some(Err(error)) => {
+            let annotation = annotations.with_path(annotations.path().child("AvoidPods"));
+            errors.push(annotation.invalid_value(AVOIDED_PODS, error));
+        }
+        None => {}
+    }
+}
+
+fn validate_avoided_pods(entries: &Field<'_>, errors: &mut Errors) {
+    for entry in entries.items() {
+        let controller = entry.walk("podSignature.podController");
+        let path = entry.path().child("PodSignature");
+        if !controller.exists() {
+            errors.push(controller.with_path(path).required(""));
+            continue;
+        }
+        let is_controller = controller.get("controller");
+        errors.push_if(!is_controller.bool(), || {
+            let path = path.child("PodController").child("Controller");
+            is_controller.with_path(path).invalid_value(false, "must point to a controller")
+        });
     }
 }
 
@@ -295,6 +323,22 @@ mod tests {
                 json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoSchedule", "value": "x"}]}}),
                 vec![
                     r#"metadata.taints[1]: Duplicate value: {"Key":"a","Value":"x","Effect":"NoSchedule","TimeAdded":null}: taints must be unique by key and effect pair"#,
+                ],
+            ),
+            (
+                "pods to avoid",
+                json!({"metadata": {"annotations": {"scheduler.alpha.kubernetes.io/preferAvoidPods": r#"{"preferAvoidPods": [{"podSignature": {"podController": {"kind": "A", "controller": true}}}, {"podSignature": {"podController": {"kind": "A"}}}, {}]}"#}}}),
+                vec![
+                    "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[1].PodSignature.PodController.Controller: Invalid value: false: must point to a controller",
+                    "metadata.annotations.scheduler.alpha.kubernetes.io/preferAvoidPods[2].PodSignature: Required value",
+                ],
+            ),
+            (
+                "annotations that are no JSON",
+                json!({"metadata": {"annotations": {"scheduler.alpha.kubernetes.io/preferAvoidPods": "x", "scheduler.alpha.kubernetes.io/taints": "["}}}),
+                vec![
+                    r#"metadata.annotations: Invalid value: "scheduler.alpha.kubernetes.io/taints": unexpected end of JSON input"#,
+                    r#"metadata.annotations.AvoidPods: Invalid value: "scheduler.alpha.kubernetes.io/preferAvoidPods": invalid character 'x' looking for beginning of value"#,
                 ],
             ),
             (

@@ -4,7 +4,9 @@
 use std::cell::LazyCell;
 use std::collections::HashSet;
 
+use coracle_apimachinery::codec::{Decoded, json as codec};
 use coracle_apimachinery::field::{Errors, Field, quote};
+use coracle_apimachinery::go_value::cannot_unmarshal;
 use coracle_apimachinery::validation::paths;
 use serde_json::{Value, json};
 
@@ -70,17 +72,35 @@ pub fn deletion_cost<'a>(annotations: &Field<'a>) -> Field<'a> {
 }
 
 fn validate_tolerations(annotations: &Field<'_>, options: &PodValidationOptions, errors: &mut Errors) {
-    let text = annotations.get(TOLERATIONS);
-    if text.is_empty() {
-        return;
-    }
-    match serde_json::from_str::<Value>(text.str()) {
-        Ok(tolerations) if tolerations.is_array() || tolerations.is_null() => {
-            let tolerations = Field::at(Some(&tolerations), text.path().clone());
-            scheduling::validate_tolerations(&tolerations, options, errors);
+    match json_in(annotations, TOLERATIONS, "[]v1.Toleration", Value::is_array) {
+        Some(Ok(tolerations)) => {
+            let path = annotations.path().child(TOLERATIONS);
+            scheduling::validate_tolerations(&Field::at(Some(&tolerations), path), options, errors);
         }
-        _ => errors.push(annotations.invalid_value(TOLERATIONS, "invalid JSON")),
+        Some(Err(error)) => errors.push(annotations.invalid_value(TOLERATIONS, error)),
+        None => {}
     }
+}
+
+/// Returns the JSON in an annotation, or the message of Go's decoder; None if there is none.
+///
+/// - `go_type`: the name of its type in Go
+/// - `fits`: whether a value other than null may be of that type
+pub fn json_in(
+    annotations: &Field<'_>,
+    name: &str,
+    go_type: &str,
+    fits: fn(&Value) -> bool,
+) -> Option<Result<Value, String>> {
+    let text = annotations.get(name);
+    if text.is_empty() {
+        return None;
+    }
+    let decoded = codec::decode_value(text.str().as_bytes()).map_err(|error| error.to_string());
+    Some(decoded.and_then(|Decoded { value, .. }| match fits(&value) || value.is_null() {
+        true => Ok(value),
+        false => Err(cannot_unmarshal(&value, &format!("value of type {go_type}"))),
+    }))
 }
 
 fn validate_seccomp(profile: &Field<'_>, errors: &mut Errors) {

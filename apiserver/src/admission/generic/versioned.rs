@@ -166,8 +166,8 @@ impl VersionedObjects {
         Ok(object)
     }
 
-    /// Checks the version of a changed custom resource. It may come in another version of its kind;
-    /// validation checks the kind.
+    /// Checks the version of a changed custom resource. It may come in another version of its kind,
+    /// and is converted; validation checks the kind.
     fn check_identity(&self, changed: &Value) -> Result<()> {
         let text = |member: &str| changed.get(member).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -217,9 +217,11 @@ impl VersionedObjects {
         match &self.type_ref {
             _ if !self.is_resource => Ok(object),
             // What is loaded from the store has no null where none is permitted; this has to be
-            // validated.
-            TypeRef::Structural(schema) if self.info.api_version == requested.api_version => {
-                structural::prune_unknown(&mut object, schema);
+            // validated. A change may have given it another version.
+            TypeRef::Structural(_) if object["apiVersion"] == *requested.api_version => {
+                if let TypeRef::Structural(schema) = &requested.type_ref {
+                    structural::prune_unknown(&mut object, schema);
+                }
                 Ok(object)
             }
             _ => requested.load(object).await,
@@ -306,6 +308,27 @@ mod tests {
                 (text("apiVersion"), text("kind"))
             });
             assert_eq!(said.map_err(ToString::to_string), want, "{api_version} {kind}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_changed_version_is_converted_to_that_of_the_request() {
+        let versions = vec![CustomVersion::new("v1").stored(), CustomVersion::new("v2")];
+        let widgets = CustomKind::new("g", "Widget", "widgets", true).resources(versions).expect("resources");
+        let [v1, v2] =
+            widgets.into_iter().map(Arc::new).collect::<Vec<_>>().try_into().expect("two versions");
+        for (own, requested, changed) in [
+            (&v1, &v1, "g/v1"),
+            (&v1, &v1, "g/v2"),
+            (&v2, &v2, "g/v1"),
+            (&v1, &v2, "g/v1"),
+            (&v1, &v2, "g/v2"),
+        ] {
+            let object = json!({"apiVersion": changed, "kind": "Widget", "metadata": {"name": "a"}});
+            let objects = objects(own.clone());
+            let object = objects.decode(object).expect(changed);
+            let internal = objects.to_internal(requested, object).await.expect(changed);
+            assert_eq!(internal["apiVersion"], *requested.api_version, "{changed} by {}", own.api_version);
         }
     }
 }

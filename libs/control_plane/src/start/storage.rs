@@ -77,7 +77,7 @@ pub async fn open(
 /// Forks the store of an origin.
 ///
 /// # Errors
-/// That store is closed.
+/// The origin is a fork whose store is closed, or the system has no more threads.
 pub fn fork(
     origin: &Origin,
     options: &Options,

@@ -17,6 +17,7 @@ use serde_json::{Map, Number, Value};
 use super::reader::{Key, Kind, Reader, SyntaxError};
 use crate::codec::limits::Limits;
 use crate::codec::{DecodeError, Decoded, TypeMeta, base64, time, zero};
+use crate::go_value::TYPE_META;
 use crate::schema::{FieldSchema, Schema, StructId, Type, schema};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
@@ -178,11 +179,8 @@ impl<'a> Decoder<'a> {
             },
             other => {
                 self.reader.skip()?;
-                self.unreadable = Some(format!(
-                    "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-                     \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-                    other.name()
-                ));
+                self.unreadable =
+                    Some(format!("json: cannot unmarshal {} into Go {TYPE_META}", other.name()));
                 Value::Null
             }
         };
