@@ -96,9 +96,9 @@ async fn one_of_those_who_want_a_name_gets_it() -> Result<()> {
 /// Checks that forks are made of a fork that is ended meanwhile, or not, and that nothing hangs.
 #[tokio::test]
 async fn a_fork_of_one_that_is_being_ended_is_made_or_refused() -> Result<()> {
+    const FORKS_OF_IT: usize = 4;
     let cluster = cluster().start().await?;
     let mut root = JsonClient::new(&cluster.endpoint().await?).await?;
-    const FORKS_OF_IT: usize = 4;
     for made in 0..=FORKS_OF_IT {
         let parent = root.call("POST", FORKS, Some(json!({"name": "parent"}))).await?;
         let clients = try_join_all((0..FORKS_OF_IT).map(|_| client(&cluster, &parent))).await?;

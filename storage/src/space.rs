@@ -115,7 +115,8 @@ impl ForkSpace {
         Some((part, ForkSpace { whole, own }))
     }
 
-    /// Returns the quota in bytes if all of it but the reserve is used.
+    /// Returns the quota in bytes if so little of it is left that the first objects of another fork
+    /// may find no place: as little as the reserve.
     pub fn full(&self) -> Option<u64> {
         let quota = self.whole.quota;
         (self.whole.used() >= quota - quota / RESERVE_DIVISOR).then_some(quota)

@@ -118,9 +118,9 @@ impl<I: Index> Store<I> {
         Ok(Store(Arc::new(Handle { shared, mailbox, wake, forks, limits, space, linearizer: None, queue })))
     }
 
-    /// Returns the quota of the space of forks, in bytes, if little more than a reserve is left: the largest total size
-    /// of the live objects that the forks of a store, and the forks of those, do not share with it.
-    /// It is the [`Limits::store_bytes`] of the store that is no fork.
+    /// Returns the quota of the space of forks, in bytes, if at most a 64th of it is left. It is the
+    /// largest total size of the live objects that the forks of a store, and the forks of those, do
+    /// not share with it: the [`Limits::store_bytes`] of the store that is no fork.
     pub fn full_space_of_forks(&self) -> Option<u64> {
         self.0.space.full()
     }
