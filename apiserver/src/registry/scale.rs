@@ -19,7 +19,7 @@ use crate::names::GroupKind;
 use crate::object_meta::ObjectMeta;
 use crate::patch::{Configuration, Patch};
 use crate::request::options::WriteOptions;
-use crate::resource_info::{Part, ResourceInfo, Subresource};
+use crate::resource_info::{Part, ResourceInfo, Subresource, api_version};
 use crate::strategy::{ScalePaths, ScaleStrategy, Strategy};
 use crate::validation::metadata::{Finalizers, Identity, NameRule, validate_object_meta};
 use crate::{Error, Result};
@@ -83,7 +83,7 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let api_version = format!("{}/{}", scale.group, scale.version);
+        let api_version = api_version(&scale.group, &scale.version);
         self.rescale(target, scale, options, caller, |current| {
             let mut present = scale_of(&target.info, current)?;
             let owners = manage::of_scale(&entry::entries_of(current), &api_version);
@@ -111,7 +111,7 @@ impl Registry {
         options: &WriteOptions,
         caller: Caller<'_>,
     ) -> Result<Outcome> {
-        let api_version = format!("{}/{}", scale.group, scale.version);
+        let api_version = api_version(&scale.group, &scale.version);
         let to = ApplyTo { type_ref: &scale.type_ref, kind: &scale.kind, versions: None };
         self.rescale(target, scale, options, caller, |current| {
             let now = rfc3339(self.now());

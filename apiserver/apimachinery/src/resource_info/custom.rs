@@ -126,7 +126,7 @@ impl CustomKind {
         let scale_paths = version.scale.map(Arc::new);
         let mut behavior = Behavior::of(CustomResourceStrategy {
             kind: self.kind.clone(),
-            api_version: format!("{}/{}", self.group, version.name),
+            api_version: api_version(&self.group, &version.name),
             schema,
             has_status: version.status,
             rules: OnceLock::new(),
