@@ -23,6 +23,7 @@ use kube::core::gvk::GroupVersionKind;
 use kube::core::{NotUsed, Object};
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::finalizer::{self, Event, finalizer};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
@@ -80,6 +81,7 @@ pub fn berth_of(mooring: &Mooring) -> String {
 
 /// A running operator.
 pub struct Operator {
+    moorings: Store<Mooring>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
@@ -91,7 +93,9 @@ impl Operator {
         let (stop, stopped) = oneshot::channel::<()>();
         let config = watcher::Config::default;
         let moorings = Api::<Mooring>::all_with(client.clone(), &resource("Mooring"));
-        let running = Controller::new_with(moorings, config(), resource("Mooring"))
+        let controller = Controller::new_with(moorings, config(), resource("Mooring"));
+        let moorings = controller.store();
+        let running = controller
             .owns(Api::<Deployment>::all(client.clone()), config())
             .owns(Api::<ConfigMap>::all(client.clone()), config())
             .graceful_shutdown_on(async { drop(stopped.await) })
@@ -102,11 +106,13 @@ impl Operator {
                     println!("{error:?}");
                 }
             });
-        Ok(Operator { stop, running: tokio::spawn(running) })
+        Ok(Operator { moorings, stop, running: tokio::spawn(running) })
     }
 
     /// Stops the operator after the reconciliations that are under way.
     pub async fn stop(self) -> Result<()> {
+        // A controller that is stopped before its first list has arrived never ends.
+        self.moorings.wait_until_ready().await?;
         drop(self.stop);
         Ok(self.running.await?)
     }
