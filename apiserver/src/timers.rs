@@ -17,10 +17,15 @@ coracle_clock::timers! {
     /// The retry after the status or the APIServices of a CustomResourceDefinition could not be
     /// written.
     pub CUSTOM_RESOURCE_DEFINITION_RETRY = pacing("customresourcedefinition-retry");
+    /// The next look at the custom resources that remain of a terminating
+    /// CustomResourceDefinition.
+    pub CUSTOM_RESOURCE_DEFINITION_CONTENT = semantic("customresourcedefinition-content");
     /// The retry after deleted APIServices of custom groups could not be created anew.
     pub API_SERVICE_CREATION_RETRY = pacing("apiservice-creation-retry");
     /// The retry after the condition of a FlowSchema could not be written.
     pub FLOW_SCHEMA_RETRY = pacing("flowschema-retry");
     /// The retry after the status of a ValidatingAdmissionPolicy could not be written.
     pub VALIDATING_ADMISSION_POLICY_RETRY = pacing("validatingadmissionpolicy-retry");
+    /// The same retries, after five in a row.
+    pub RETRY_BACKOFF = semantic("apiserver-retry-backoff");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use coracle::{ClockMode, ControlPlane};
+use coracle::{ClockMode, ControlPlane, ForkOptions};
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::wait::DEADLINE;
@@ -12,7 +12,7 @@ use coracle_e2e::{binary, cluster};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -195,6 +195,19 @@ async fn a_fork_has_its_own_clock() -> Result<()> {
     fork.clock().advance(std::time::Duration::from_secs(24 * 3600)).await?;
     ensure!(parent.clock().now() == time);
     ensure!(fork.clock().now().duration_since(time)?.as_secs() == 24 * 3600);
+
+    // One that runs goes on from the time of its parent, and is the default if that runs.
+    let options = ForkOptions { clock: Some(ClockMode::Real), ..ForkOptions::default() };
+    let running = fork.fork_with(options).await?;
+    let begins = fork.clock().now();
+    ensure!(running.clock().now() >= begins);
+    ensure!(running.clock().now().duration_since(begins)? < DEADLINE);
+    let of_running = running.fork().await?;
+    ensure!(of_running.clock().now() >= begins);
+    let until = running.clock().now() + std::time::Duration::from_millis(20);
+    while of_running.clock().now() < until {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     Ok(())
 }
 
@@ -514,6 +527,40 @@ async fn forks_of_clients_end_with_the_process_that_serves_them() -> Result<()> 
     Api::<ConfigMap>::default_namespaced(other.client())
         .create(&PostParams::default(), &config_map("a")?)
         .await?;
+    Ok(())
+}
+
+/// Checks that the pods of a silent node are evicted when they are in the parent, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_silent_since_the_same_time_in_a_fork() -> Result<()> {
+    let seconds = std::time::Duration::from_secs;
+    let parent = ControlPlane::builder().ephemeral().nodes(2).clock(ClockMode::Manual).start().await?;
+    let template = json!({"metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "app"}]}});
+    let spec = json!({"replicas": 4, "selector": {"matchLabels": {"app": "a"}}, "template": template});
+    let deployments = Api::<Deployment>::default_namespaced(parent.client());
+    let deployment = object(json!({"metadata": {"name": "a"}, "spec": spec}))?;
+    deployments.create(&PostParams::default(), &deployment).await?;
+    parent.settle().await?;
+    let silent = Patch::Merge(json!({"metadata": {"annotations": {"sim.coracle.dev/silent": "true"}}}));
+    Api::<Node>::all(parent.client()).patch("node-1", &PatchParams::default(), &silent).await?;
+    parent.clock().advance(seconds(240)).await?;
+    let before = versions(&parent).await?;
+    let fork = parent.fork().await?;
+    fork.settle().await?;
+    ensure!(versions(&fork).await? == before, "nothing is written");
+    let evicted = async |control_plane: &ControlPlane| -> Result<BTreeSet<String>> {
+        let pods = Api::<Pod>::default_namespaced(control_plane.client());
+        let pods = pods.list(&ListParams::default()).await?.items.into_iter();
+        let evicted = pods.filter(|pod| pod.metadata.deletion_timestamp.is_some());
+        Ok(evicted.filter_map(|pod| pod.metadata.name).collect())
+    };
+    for control_plane in [&parent, &fork] {
+        ensure!(evicted(control_plane).await?.is_empty());
+        control_plane.clock().advance(seconds(130)).await?;
+    }
+    let (expected, actual) = (evicted(&parent).await?, evicted(&fork).await?);
+    ensure!(!expected.is_empty() && expected == actual, "{expected:?} {actual:?}");
     Ok(())
 }
 

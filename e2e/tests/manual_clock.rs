@@ -97,6 +97,37 @@ async fn a_silent_node_is_found_on_a_long_way() -> Result<()> {
     Ok(())
 }
 
+/// Checks that a definition that waits for its custom resources keeps nothing from settling.
+#[tokio::test]
+async fn a_definition_that_waits_for_its_custom_resources_settles() -> Result<()> {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (_cluster, mut client) = manual().await?;
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+    let spec = json!({"group": "example.com", "scope": "Namespaced", "versions": [version],
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"}});
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": spec});
+    client.call("POST", DEFINITIONS, Some(definition)).await?;
+    advance(&mut client, "1s").await?;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": "w", "finalizers": ["example.com/held"]}});
+    client.call("POST", widgets, Some(widget)).await?;
+    let definition = format!("{DEFINITIONS}/widgets.example.com");
+    client.call("DELETE", &definition, None).await?;
+    for _ in 0..3 {
+        advance(&mut client, "1m").await?;
+        let conditions = client.get(&definition).await?;
+        ensure!(condition(&conditions, "Terminating") == Some("True"), "{conditions}");
+    }
+    client.patch(&format!("{widgets}/w"), json!({"metadata": {"finalizers": null}})).await?;
+    advance(&mut client, "10s").await?;
+    let (status, _) = client.send("GET", &definition, None).await?;
+    ensure!(status == 404, "the definition is left");
+    Ok(())
+}
+
 /// Checks that the rate limit for the endpoints of a Service does not block while the clock stands
 /// still.
 #[tokio::test]

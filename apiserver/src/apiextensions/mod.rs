@@ -43,7 +43,7 @@ use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Stored, Target, parse};
 use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
-use crate::timers::CUSTOM_RESOURCE_DEFINITION_RETRY;
+use crate::timers::{CUSTOM_RESOURCE_DEFINITION_CONTENT, CUSTOM_RESOURCE_DEFINITION_RETRY};
 use crate::{Error, Result};
 
 use auto_registration::{ApiServiceKeeper, WantedApiServices};
@@ -58,6 +58,10 @@ const MANAGER: &str = "kube-apiserver";
 
 /// The wait before the next try after a failure.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// kube-apiserver's interval of looking for custom resources of a terminating definition. The first
+/// looks come sooner here.
+const MAX_CONTENT_DELAY: Duration = Duration::from_secs(5);
 
 /// Serves custom resources.
 pub struct CustomResources {
@@ -77,11 +81,13 @@ pub struct CustomResources {
     wanted: WantedApiServices,
     /// The groups with names and conditions to decide.
     pending: HashSet<String>,
+    /// The number of looks in a row that found custom resources of terminating definitions.
+    looks: u32,
 }
 
 impl Reconcile for CustomResources {
     async fn reconcile(&mut self) -> Option<Delay> {
-        self.reconcile_all().await.then(|| CUSTOM_RESOURCE_DEFINITION_RETRY.after(RETRY))
+        self.reconcile_all().await
     }
 }
 
@@ -101,6 +107,7 @@ impl CustomResources {
             registered: None,
             wanted: WantedApiServices::default(),
             pending: HashSet::new(),
+            looks: 0,
         };
         resources.read();
         resources.serve();
@@ -119,9 +126,9 @@ impl CustomResources {
         Box::pin(async move { _ = future::join(followed, kept).await })
     }
 
-    /// Updates everything from the current definitions. Returns whether a retry is needed without a
-    /// change of definitions.
-    async fn reconcile_all(&mut self) -> bool {
+    /// Updates everything from the current definitions. Returns the delay until the next time, if
+    /// one is needed without a change of definitions.
+    async fn reconcile_all(&mut self) -> Option<Delay> {
         self.read();
         let pending = std::mem::take(&mut self.pending);
         let now = rfc3339(self.registry.now());
@@ -133,7 +140,7 @@ impl CustomResources {
             }
         }
         self.serve();
-        let mut retry = false;
+        let (mut retry, mut has_content) = (false, false);
         for (name, status) in planned {
             let stored = self.change(&name, |definition| definition["status"] = status.clone()).await;
             if failed(&name, stored) {
@@ -149,11 +156,16 @@ impl CustomResources {
         let terminating: Vec<String> = terminating.map(|definition| definition.name.clone()).collect();
         for name in terminating {
             match self.clean_up(&name).await {
-                Ok(is_done) => retry |= !is_done,
+                Ok(is_done) => has_content |= !is_done,
                 Err(error) => retry |= failed(&name, Err(error)),
             }
         }
-        retry
+        if retry {
+            return Some(CUSTOM_RESOURCE_DEFINITION_RETRY.after(RETRY));
+        }
+        self.looks = if has_content { self.looks.saturating_add(1) } else { 0 };
+        let delay = MAX_CONTENT_DELAY.min(RETRY.saturating_mul(self.looks));
+        has_content.then(|| CUSTOM_RESOURCE_DEFINITION_CONTENT.after(delay))
     }
 
     /// Reads the definitions that have changed since the last call.

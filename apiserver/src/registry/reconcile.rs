@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
-use coracle_clock::Delay;
+use coracle_clock::{Class, Delay};
 use coracle_storage::Event;
 use futures::future::{BoxFuture, OptionFuture};
 
 use super::{ObjectIndex, Registry};
+use crate::timers::RETRY_BACKOFF;
+
+/// The number of retries in a row that a test waits for, as of a controller's queue.
+const AWAITED_RETRIES: u32 = 5;
 
 /// Keeps something in accordance with the objects of a bucket.
 pub trait Reconcile: Send + 'static {
@@ -24,6 +28,7 @@ impl Registry {
         mut reconciler: impl Reconcile,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
+            let mut retries = 0;
             loop {
                 let Ok(mut changes) = self.store.watch(&bucket, self.store.revision()) else { continue };
                 let mut due = None;
@@ -35,7 +40,16 @@ impl Registry {
                     let is_behind =
                         |last: Option<&Arc<Event<ObjectIndex>>>| last.is_some_and(|last| last.revision < now);
                     while changes.try_next().is_ok_and(|events| is_behind(events.last())) {}
-                    let wait = reconciler.reconcile().await.map(|delay| self.clock.sleep(delay));
+                    let delay = reconciler.reconcile().await;
+                    let is_retry = delay.is_some_and(|delay| delay.timer.class == Class::Pacing);
+                    retries = if is_retry { retries + 1 } else { 0 };
+                    let delay = match delay {
+                        Some(Delay { delay, .. }) if retries > AWAITED_RETRIES => {
+                            Some(RETRY_BACKOFF.after(delay))
+                        }
+                        delay => delay,
+                    };
+                    let wait = delay.map(|delay| self.clock.sleep(delay));
                     drop(due.take());
                     let changed = tokio::select! {
                         changed = changes.next() => changed,

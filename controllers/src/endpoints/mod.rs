@@ -95,7 +95,7 @@ impl Controller for EndpointsController {
         let pods = pods_of(&service, &self.pods);
         let trigger_time = self.trigger_times.observe(name, &service, &pods);
         let current = self.endpoints.get(name);
-        let Some(wanted) = plan(&service, &pods, current.as_deref(), trigger_time) else {
+        let Some(mut wanted) = plan(&service, &pods, current.as_deref(), trigger_time) else {
             return Ok(Action::AwaitChange);
         };
         self.rate_limit.spend(name, 1);
@@ -110,7 +110,11 @@ impl Controller for EndpointsController {
                 let error = Error::from(error);
                 let (reason, what) = match &current {
                     Some(_) => ("FailedToUpdateEndpoint", "update endpoint"),
-                    None => ("FailedToCreateEndpoint", "create endpoint for service"),
+                    None => {
+                        // kube-controller-manager's object has no namespace before it is created.
+                        wanted.metadata.namespace = None;
+                        ("FailedToCreateEndpoint", "create endpoint for service")
+                    }
                 };
                 let message = format!("Failed to {what} {name}: {}", error.message());
                 self.recorder.warning(&wanted, reason, message);

@@ -77,7 +77,8 @@ fn members(service: &Service, pods: &[Arc<Pod>]) -> Vec<Member> {
         let address = EndpointAddress {
             ip: ip.to_string(),
             hostname: hostname(pod, service),
-            node_name: coracle_kinds::pods::node(pod).map(str::to_owned),
+            // Empty without a node, as of kube-controller-manager; then the endpoints are invalid.
+            node_name: Some(coracle_kinds::pods::node(pod).unwrap_or_default().to_owned()),
             target_ref: Some(target_ref(pod)),
         };
         let is_ready = publishes_all || is_ready(pod);

@@ -106,7 +106,8 @@ impl EphemeralVolumeController {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.failed.inc();
-                Err(Error::Unfinished(format!("create PVC {}: {error}", name.name)))
+                let error = Error::from(error);
+                Err(Error::Unfinished(format!("create PVC {}: {}", name.name, error.message())))
             }
         }
     }

@@ -51,6 +51,11 @@ pub struct Dependents {
 
 /// Decides about an object that is not terminating by itself.
 pub fn plan(phase: Phase, owners: &[(Owner, OwnerState)], dependents: Dependents) -> Plan {
+    // It was deleted after the attempt began, which the graph has yet to observe. Its dependents
+    // may wait for theirs already, and look like a circle.
+    if phase.is_deleting_dependents() {
+        return Plan::Keep;
+    }
     let with = |state| owners.iter().filter(move |(_, s)| *s == state);
     let any = |state| with(state).next().is_some();
     if owners.is_empty() {
@@ -105,6 +110,13 @@ mod tests {
                 &[Waiting],
                 circle,
                 Plan::Delete { policy: Policy::Foreground, unblocked: true },
+            ),
+            (
+                "was deleted in the meantime",
+                Phase { is_terminating: true, is_foreground: true, ..plain },
+                &[Waiting],
+                circle,
+                Plan::Keep,
             ),
             ("owners gone, dependents left", plain, &[Dangling], circle, delete(Policy::Background)),
             ("shall orphan", Phase { orphans: true, ..plain }, &[Dangling], some, delete(Policy::Orphan)),

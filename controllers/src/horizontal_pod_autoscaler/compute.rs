@@ -120,7 +120,7 @@ impl Computation<'_> {
                         let context = format!("failed to get {} resource metric value: ", source.name);
                         Failure { reason: "FailedGetResourceMetric", message, context }
                     })?;
-                let current = current_value(&source.target, &proposal);
+                let current = current_value(&source.name, &source.target, &proposal);
                 let resource = Some(ResourceMetricStatus { name: source.name, current });
                 let status = MetricStatus { type_: spec.type_.clone(), resource, ..MetricStatus::default() };
                 Ok(Metric { name, replicas: proposal.replicas, status })
@@ -133,7 +133,7 @@ impl Computation<'_> {
                         let context = format!("failed to get {} container metric value: ", source.container);
                         Failure { reason: "FailedGetContainerResourceMetric", message, context }
                     })?;
-                let current = current_value(&source.target, &proposal);
+                let current = current_value(&source.name, &source.target, &proposal);
                 let status =
                     ContainerResourceMetricStatus { name: source.name, container: source.container, current };
                 let status = MetricStatus {
@@ -265,15 +265,24 @@ fn valid(metric: &str) -> Statement {
 
 /// Returns the value of a metric for the status: the mean usage, and the utilization if that is the
 /// target.
-fn current_value(target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
+fn current_value(resource: &str, target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
     MetricValueStatus {
         average_utilization: proposal.utilization.filter(|_| target.average_value.is_none()),
-        average_value: Some(Text(
-            coracle_quantity::printed(&format!("{}m", proposal.average))
-                .map_or_else(|_| format!("{}m", proposal.average), std::borrow::Cow::into_owned),
-        )),
+        average_value: Some(Text(usage_text(resource, proposal.average))),
         value: None,
     }
+}
+
+/// Returns the text of a usage in thousandths: memory has binary suffixes.
+fn usage_text(resource: &str, milli: i64) -> String {
+    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let bytes = milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0);
+    if resource == "memory" && milli.abs() >= 1024 * 1000 {
+        let power = (bytes.trailing_zeros() / 10) as usize;
+        return format!("{}{}", bytes >> (10 * power), BINARY[power]);
+    }
+    let text = format!("{milli}m");
+    coracle_quantity::printed(&text).map(std::borrow::Cow::into_owned).unwrap_or(text)
 }
 
 /// Returns a quantity in thousandths, or `None` if it is not valid.
@@ -317,6 +326,23 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         computation.compute().await
+    }
+
+    #[test]
+    fn memory_is_written_with_binary_suffixes() {
+        for (resource, milli, want) in [
+            ("memory", 314_572_800_000, "300Mi"),
+            ("memory", 1024 * 1000, "1Ki"),
+            ("memory", 1023 * 1000, "1023"),
+            ("memory", 1025 * 1000, "1025"),
+            ("memory", 1024 * 1000 - 1, "1023999m"),
+            ("memory", 2047 * 1000 + 1, "2Ki"),
+            ("memory", 0, "0"),
+            ("cpu", 2_000_000, "2k"),
+            ("cpu", 500, "500m"),
+        ] {
+            assert_eq!(usage_text(resource, milli), want, "{resource} {milli}");
+        }
     }
 
     fn not_found() -> (u16, Value) {

@@ -78,20 +78,26 @@ impl Executor<'_> {
     async fn delete(&self, pods: &[Arc<Pod>], is_released: bool) -> (Executed, Result<(), Error>) {
         let deletions = pods.iter().map(|pod| async move {
             if is_released && self.observed.is_tracked(pod) {
-                self.release(pod).await?;
+                self.release(pod).await.map_err(|error| (error, false))?;
             }
-            self.controller.pod_control.delete_pod(self.observed.job, pod, self.ctx).await?;
-            Ok(pods::is_ready(pod))
+            // kube-controller-manager counts a ready pod even if it cannot be deleted.
+            let was_ready = pods::is_ready(pod);
+            let deleted = self.controller.pod_control.delete_pod(self.observed.job, pod, self.ctx).await;
+            deleted.map(|_| was_ready).map_err(|error| (error, was_ready))
         });
         let (mut executed, mut outcome) = (Executed::default(), Ok(()));
         for deleted in execute_all(deletions, CONCURRENT).await {
-            match deleted {
+            let was_ready = match deleted {
                 Ok(was_ready) => {
                     executed.deleted += 1;
-                    executed.deleted_ready += usize::from(was_ready);
+                    was_ready
                 }
-                Err(error) => outcome = Err(error),
-            }
+                Err((error, was_ready)) => {
+                    outcome = Err(error);
+                    was_ready
+                }
+            };
+            executed.deleted_ready += usize::from(was_ready);
         }
         (executed, outcome)
     }

@@ -57,7 +57,8 @@ impl NodeLifecycleController {
         Ok(())
     }
 
-    /// Records which nodes were added and deleted since the last time, and returns the former.
+    /// Records which nodes were added and deleted since the last time. Returns the former; none that
+    /// another one has observed until now.
     fn register(&self, nodes: &[Arc<Node>]) -> Vec<Arc<Node>> {
         let mut added = Vec::new();
         let (mut deleted, is_first) = {
@@ -77,8 +78,8 @@ impl NodeLifecycleController {
                     let message = format!("Node {name} event: Registered Node {name} in Controller");
                     if is_reported {
                         self.recorder.event(about.clone(), EventType::Normal, "RegisteredNode", message);
+                        added.push(node.clone());
                     }
-                    added.push(node.clone());
                 }
             }
             known.insert(name, about);

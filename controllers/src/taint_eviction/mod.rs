@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
 use crate::timers::TAINT_EVICTION;
-use plan::{Eviction, Step, plan};
+use plan::{Eviction, Step, plan, tainted_since};
 
 pub struct TaintEvictionController {
     clock: Clock,
@@ -43,6 +43,8 @@ pub struct TaintEvictionController {
     pods: Arc<Cache<Pod>>,
     nodes: Arc<Cache<Node>>,
     evictions: Mutex<HashMap<NamespacedName, Eviction>>,
+    /// The start of a fork, before which taints were observed when they were added.
+    resumed: Option<Timestamp>,
     deletions: CounterVec,
     latency: HistogramVec,
 }
@@ -56,6 +58,7 @@ impl Initialize<Settings> for TaintEvictionController {
             pods: context.cache(),
             nodes: context.cache(),
             evictions: Mutex::default(),
+            resumed: context.settings.goes_on.then(|| context.clock.now()),
             deletions: context.metrics.counter(
                 "taint_eviction_controller_pod_deletions_total",
                 "Total number of Pods deleted by TaintEvictionController since its start.",
@@ -103,7 +106,13 @@ impl Controller for TaintEvictionController {
         let node = pod.as_deref().and_then(pods::node);
         let node = node.and_then(|node| self.nodes.get(&NamespacedName::new("", node)));
         let known = self.evictions().get(key).cloned();
-        let plan = plan(pod.as_deref(), node.as_deref(), known.as_ref(), now);
+        let since = match (self.resumed, &pod, &node) {
+            (Some(resumed), Some(pod), Some(node)) => {
+                tainted_since(pod, node).filter(|since| *since < resumed).unwrap_or(now)
+            }
+            _ => now,
+        };
+        let plan = plan(pod.as_deref(), node.as_deref(), known.as_ref(), since, now);
         if plan.is_cancelled {
             let about = pod.as_ref().map_or_else(|| reference(key), |pod| pod.object_ref(&()));
             let message = format!("Cancelling deletion of Pod {key}");

@@ -36,7 +36,16 @@ pub struct Plan {
     pub step: Step,
 }
 
-pub fn plan(pod: Option<&Pod>, node: Option<&Node>, known: Option<&Eviction>, now: Timestamp) -> Plan {
+/// Decides about a pod.
+///
+/// - `since`: the time at which its taints were observed, if there is no earlier decision
+pub fn plan(
+    pod: Option<&Pod>,
+    node: Option<&Node>,
+    known: Option<&Eviction>,
+    since: Timestamp,
+    now: Timestamp,
+) -> Plan {
     let is_pending = known.is_some_and(|known| !known.is_done);
     let uid = pod.and_then(|pod| pod.metadata.uid.as_deref());
     // Another pod of the name has nothing to do with the one before.
@@ -50,14 +59,14 @@ pub fn plan(pod: Option<&Pod>, node: Option<&Node>, known: Option<&Eviction>, no
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let eviction = |due| {
         let uid = uid.unwrap_or_default().to_owned();
-        Eviction { uid, since: known.map_or(now, |known| known.since), due, is_done: false }
+        Eviction { uid, since: known.map_or(since, |known| known.since), due, is_done: false }
     };
     let (due, is_cancelled) = match tolerated_for(no_execute_taints(node), tolerations) {
         Tolerated::Forever => return forget,
         // A timer that runs is not changed by other tolerations or taints, only overtaken.
         Tolerated::For(time) if !time.is_zero() => {
             let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-            let fresh = now.saturating_add(time).unwrap_or(Timestamp::MAX);
+            let fresh = since.saturating_add(time).unwrap_or(Timestamp::MAX);
             (known.map_or(fresh, |known| known.due), is_pending && is_other)
         }
         Tolerated::For(_) | Tolerated::No => {
@@ -70,6 +79,15 @@ pub fn plan(pod: Option<&Pod>, node: Option<&Node>, known: Option<&Eviction>, no
         _ => Step::Wait(eviction(due)),
     };
     Plan { is_cancelled, step }
+}
+
+/// Returns the time from which the oldest taint has been on the node of a pod; None if it is not
+/// known.
+pub fn tainted_since(pod: &Pod, node: &Node) -> Option<Timestamp> {
+    let tainted = no_execute_taints(node).filter_map(|taint| Some(taint.time_added.as_ref()?.0)).min()?;
+    let scheduled = pods::conditions(pod).find(|condition| condition.type_ == "PodScheduled");
+    let scheduled = scheduled.and_then(|condition| Some(condition.last_transition_time.as_ref()?.0));
+    Some(scheduled.map_or(tainted, |scheduled| scheduled.max(tainted)))
 }
 
 #[cfg(test)]
@@ -181,7 +199,29 @@ mod tests {
                 plans(true, Step::Wait(eviction("u", 100, 110, false))),
             ),
         ] {
-            assert_eq!(plan(the_pod.as_ref(), the_node.as_ref(), known.as_ref(), at(100)), want, "{case}");
+            let plan = plan(the_pod.as_ref(), the_node.as_ref(), known.as_ref(), at(100), at(100));
+            assert_eq!(plan, want, "{case}");
         }
+    }
+
+    #[test]
+    fn a_fork_goes_on_from_the_time_of_the_taint() {
+        let taint = json!({"key": "a", "effect": "NoExecute", "timeAdded": at(50)});
+        let node: Node = serde_json::from_value(
+            json!({"metadata": {"name": "n"}, "spec": {"taints": [taint, {"key": "b", "effect": "NoExecute"}]}}),
+        )
+        .unwrap();
+        let mut pod = pod(&[("a", Some(60)), ("b", Some(90))]);
+        assert_eq!(tainted_since(&pod, &node), Some(at(50)));
+        let wait = |since| plan(Some(&pod), Some(&node), None, at(since), at(100)).step;
+        let eviction =
+            |since, due| Eviction { uid: "u".to_owned(), since: at(since), due: at(due), is_done: false };
+        assert_eq!(wait(50), Step::Wait(eviction(50, 110)));
+        assert_eq!(wait(30), Step::Evict(eviction(30, 90)));
+        let scheduled = json!({"conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(70)},
+        ]});
+        pod.status = serde_json::from_value(scheduled).unwrap();
+        assert_eq!(tainted_since(&pod, &node), Some(at(70)));
     }
 }

@@ -21,6 +21,13 @@ pub fn json_body(data: &[u8]) -> bool {
 
 /// Tests YAML of any kind.
 pub fn yaml_body(data: &[u8]) -> bool {
+    if yaml::is_read_as_json(data)
+        && let Ok(decoded) = json::decode_value(data)
+        && decoded.strict.is_empty()
+    {
+        let converted = yaml::to_json(data).map(|converted| document(&converted.json));
+        assert_eq!(converted, Ok(Some(decoded.value)), "the JSON is another document in YAML");
+    }
     if let Ok(converted) = yaml::to_json(data)
         && let Some(value) = document(&converted.json).filter(Value::is_object)
     {

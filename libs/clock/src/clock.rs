@@ -91,6 +91,19 @@ impl Clock {
         Clock::new(Time::Advanced(Advanced { start, position, has_pace, holds, changed }))
     }
 
+    /// Returns `true` if the clock shows the machine's time.
+    pub fn is_system(&self) -> bool {
+        matches!(self.0.time, Time::System(_))
+    }
+
+    /// Returns `true` if time passes without being advanced.
+    pub fn is_running(&self) -> bool {
+        match &self.0.time {
+            Time::System(_) => true,
+            Time::Advanced(advanced) => advanced.is_running(),
+        }
+    }
+
     /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match &self.0.time {
@@ -230,6 +243,10 @@ impl Advanced {
         }
     }
 
+    fn is_running(&self) -> bool {
+        matches!(*self.position.lock(), Position::RunningFrom(..))
+    }
+
     fn now_of_sources(&self) -> Option<Timestamp> {
         // Read in this order: a hold begins before the time changes that it is for.
         let now = self.now();
@@ -321,7 +338,7 @@ impl ManualClock {
 
     /// Returns `true` if the clock runs by itself.
     pub fn is_running(&self) -> bool {
-        self.advanced().is_some_and(|advanced| matches!(*advanced.position.lock(), Position::RunningFrom(..)))
+        self.advanced().is_some_and(Advanced::is_running)
     }
 
     /// Sets a clock that stands still to a time that is not earlier than its own. Nothing is woken

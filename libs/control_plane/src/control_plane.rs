@@ -92,7 +92,8 @@ impl ControlPlane {
             if let Some(bytes) = origin.store.full_space_of_forks() {
                 return Err(Error::SpaceOfForks(bytes));
             }
-            let options = origin.options.of_fork(origin.address.ip(), fork_options);
+            let is_running = origin.clock.is_running();
+            let options = origin.options.of_fork(origin.address.ip(), is_running, fork_options);
             let name = fork.map_or_else(|| options.name.clone(), |fork| context(&options.name, fork));
             let fork = fork.unwrap_or_default().to_owned();
             let (origin, own_family) = (origin.clone(), family.clone());

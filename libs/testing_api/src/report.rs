@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::Testing;
 use crate::read::printed;
+use crate::rest::DueTimers;
 
 /// The maximum number of causes of each sort that are reported.
 const MAX_CAUSES: usize = 10;
@@ -65,6 +66,10 @@ impl Testing {
                 "WatchNotRead",
                 format!("{watch} has not taken what was there at its beginning"),
             );
+        }
+        if causes.is_empty() && self.is_at_rest(DueTimers::Awaited) {
+            let ago = Duration::from_millis(self.0.store.since_write().as_millis() as u64);
+            add(&mut causes, "Writes", format!("the last write was {} ago", printed(ago)));
         }
         if causes.is_empty() {
             add(&mut causes, "Unknown", "work without a name is under way".to_owned());

@@ -55,7 +55,7 @@ impl Testing {
         }
     }
 
-    fn is_at_rest(&self, timers: DueTimers) -> bool {
+    pub(crate) fn is_at_rest(&self, timers: DueTimers) -> bool {
         let activity = self.0.clock.activity();
         let begun = activity.begun();
         let is_due =

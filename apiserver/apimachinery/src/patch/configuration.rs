@@ -30,6 +30,12 @@ impl Configuration {
     pub fn parse(body: &[u8]) -> Result<Configuration> {
         let undecodable =
             |error: &dyn std::fmt::Display| Error::bad_request(format!("error decoding YAML: {error}"));
+        if yaml::is_read_as_json(body)
+            && let Ok(decoded) = json::decode_value(body)
+            && decoded.strict.is_empty()
+        {
+            return Ok(Configuration { object: decoded.value, repeated_keys: None });
+        }
         let document = yaml::to_json(body).map_err(|error| undecodable(&format!("{CONVERTING}: {error}")))?;
         let object = json::decode_value(&document.json).map_err(|error| undecodable(&error))?.value;
         let kind = match object {

@@ -20,6 +20,7 @@ mod indexer;
 mod object;
 mod reflector;
 mod shared;
+mod times;
 mod watched;
 
 use std::any::{Any, TypeId};

@@ -12,6 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
+use super::times;
+
 /// An object of a kind that a controller can have a cache of.
 pub trait Cached:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
@@ -49,5 +51,8 @@ pub type Decode = fn(&str) -> serde_json::Result<Arc<dyn Object>>;
 
 /// Decodes an object of a kind; see [`Decode`].
 pub fn decode<K: Cached>(text: &str) -> serde_json::Result<Arc<dyn Object>> {
-    serde_json::from_str(text).map(erase::<K>)
+    serde_json::from_str(text).map(erase::<K>).or_else(|error| match times::clamped(text) {
+        Some(text) => serde_json::from_str(&text).map(erase::<K>),
+        None => Err(error),
+    })
 }

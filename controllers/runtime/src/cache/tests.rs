@@ -2,8 +2,11 @@ use std::collections::BTreeSet;
 
 use super::*;
 use futures::FutureExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 
 fn object(namespace: &str, name: &str, revision: u64, owner: Option<&str>) -> ConfigMap {
     let mut object = ConfigMap::default();
@@ -123,4 +126,24 @@ fn own_writes_are_waited_for() {
     cache.indexer.remove(&object("a", "1", 7, None).metadata);
     assert!(seen(Write::Deleted(name, "a-1".to_owned())));
     assert!(seen(Write::Revision(6)), "the deletion had revision 7");
+}
+
+#[test]
+fn times_beyond_the_calendar_count_as_the_latest_one() {
+    let lease = |time: &str| {
+        let metadata = json!({"name": "a", "annotations": {"until": time}});
+        let text = json!({"metadata": metadata, "spec": {"renewTime": time}}).to_string();
+        let lease = object::decode::<Lease>(&text).ok().and_then(object::downcast::<Lease>);
+        lease.map(|lease| (lease.spec.as_ref().unwrap().renew_time.clone().unwrap().0, lease))
+    };
+    for (time, want) in [
+        ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00Z"),
+        ("9999-12-31T23:59:59.999999Z", "9999-12-30T22:00:00Z"),
+        ("9999-12-30T22:00:01.000000Z", "9999-12-30T22:00:00Z"),
+    ] {
+        let (renewed, lease) = lease(time).expect(time);
+        assert_eq!(renewed, want.parse::<Timestamp>().unwrap(), "{time}");
+        assert_eq!(lease.metadata.annotations.as_ref().unwrap()["until"], time);
+    }
+    assert!(lease("soon").is_none());
 }

@@ -289,7 +289,10 @@ impl Options {
     /// Returns the options of a fork of a control plane with these options. The fork keeps its data
     /// in memory and listens on a free port of `address`. It takes its keys, authorities, tokens
     /// and time from the control plane.
-    pub(crate) fn of_fork(&self, address: IpAddr, fork: ForkOptions) -> Options {
+    ///
+    /// - `is_running`: whether the clock of the control plane runs, perhaps since it was resumed
+    pub(crate) fn of_fork(&self, address: IpAddr, is_running: bool, fork: ForkOptions) -> Options {
+        let clock = if is_running { ClockMode::Real } else { self.clock };
         let issuers = self.service_accounts.issuers.clone();
         // If there are two URLs for one Service, the last one applies.
         let webhook_service_urls =
@@ -306,7 +309,7 @@ impl Options {
             serving_files: None,
             service_accounts: ServiceAccountIssuer { issuers, ..ServiceAccountIssuer::default() },
             audit: AuditOptions::default(),
-            clock: fork.clock.unwrap_or(self.clock),
+            clock: fork.clock.unwrap_or(clock),
             webhook_service_urls,
             ..self.clone()
         }
@@ -327,8 +330,8 @@ impl Options {
 /// The options of a fork that are not those of the control plane that it begins with.
 #[derive(Clone, Debug, Default)]
 pub struct ForkOptions {
-    /// The mode of the clock; None for that of the control plane. A manual one begins at the time
-    /// of the control plane.
+    /// The mode of the clock; None for that of the control plane at this moment. The clock goes on
+    /// from the time of the control plane.
     pub clock: Option<ClockMode>,
     /// The URLs that replace the Services of webhooks in the fork, in addition to
     /// [`Options::webhook_service_urls`].

@@ -64,13 +64,15 @@ impl Preparation {
         }
         let (clock, manual_clock) = match options.clock {
             _ if recorded.is_some() => (Clock::manual(recorded).0, None),
-            // A fork of a record goes on from its time.
-            ClockMode::Real if options.of_record => {
-                let (clock, manual) = Clock::manual(origin.map(|origin| origin.clock.now()));
-                manual.resume();
-                (clock, Some(manual))
-            }
-            ClockMode::Real => (Clock::system(), None),
+            ClockMode::Real => match origin {
+                // A fork goes on from a time that is not the machine's.
+                Some(origin) if !origin.clock.is_system() => {
+                    let (clock, manual) = Clock::manual(Some(origin.clock.now()));
+                    manual.resume();
+                    (clock, Some(manual))
+                }
+                _ => (Clock::system(), None),
+            },
             ClockMode::Manual if options.etcd.is_some() => return Err(Error::ManualClock),
             ClockMode::Manual => {
                 let resumed = match origin {

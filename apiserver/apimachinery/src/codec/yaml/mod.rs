@@ -5,10 +5,12 @@
 
 mod read;
 mod scalar;
+mod subset;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
 pub use read::{Document, REPEATED_KEYS, is_single_document, to_json};
+pub use subset::is_read_as_json;
 pub use write::from_json;

@@ -53,12 +53,35 @@ pub struct Document {
 /// # Errors
 /// With messages close to kube-apiserver's.
 pub fn to_json(text: &[u8]) -> Result<Document, DecodeError> {
-    let text = String::from_utf8(text.to_vec()).unwrap_or_else(|error| repair(error.as_bytes()));
-    let (value, repeated) = read(&text).map_err(DecodeError::TypeMismatch)?;
+    let (value, repeated) = characters(text).and_then(read).map_err(DecodeError::TypeMismatch)?;
     let mut json = Vec::with_capacity(text.len());
     write_untyped(&value, &mut json);
     let repeated_keys = (!repeated.is_empty()).then(|| format!("{REPEATED_KEYS}  {}", repeated.join("\n  ")));
     Ok(Document { json, repeated_keys })
+}
+
+/// Returns the characters of a document, all of which YAML must allow.
+fn characters(text: &[u8]) -> Result<&str> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let sequence = &text[error.valid_up_to()..];
+        let problem = match (sequence.first(), error.error_len()) {
+            (_, None) => "incomplete UTF-8 octet sequence",
+            (Some(0xc0..=0xf7), Some(1)) if sequence.get(1).is_some_and(|next| next & 0xc0 == 0x80) => {
+                "invalid Unicode character"
+            }
+            (Some(0xc0..=0xf7), _) => "invalid trailing UTF-8 octet",
+            _ => "invalid leading UTF-8 octet",
+        };
+        format!("yaml: {problem}")
+    })?;
+    let is_allowed = |character: char| match character {
+        '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' => true,
+        character => character >= '\u{a0}' && !matches!(character, '\u{fffe}' | '\u{ffff}'),
+    };
+    match text.chars().all(is_allowed) {
+        true => Ok(text),
+        false => Err("yaml: control characters are not allowed".to_owned()),
+    }
 }
 
 /// Returns `true` if a text has no document after the first one, which is the only one that

@@ -1,6 +1,8 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::codec::json::decode_value;
 
 fn read(text: &str) -> Result<Value, String> {
     let document = to_json(text.as_bytes()).map_err(|error| error.to_string())?;
@@ -50,6 +52,9 @@ fn errors_have_the_real_servers_messages() {
         ("a: &a [*a]", "yaml: anchor value contains itself"),
         ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
         ("a: !!binary '!'", "yaml: !!binary value contains invalid base64 data"),
+        ("a: \"\u{7}\"", "yaml: control characters are not allowed"),
+        ("a: b # \u{7f}", "yaml: control characters are not allowed"),
+        ("a: \u{fffe}", "yaml: control characters are not allowed"),
         ("\ta: b", "yaml: found character that cannot start any token"),
         ("#x\n  \ta: b", "yaml: line 2: found character that cannot start any token"),
         ("---\n\ta: b", "yaml: line 2: found character that cannot start any token"),
@@ -226,5 +231,93 @@ fn structures_are_written_in_the_real_servers_style() {
     ] {
         let written = String::from_utf8(from_json(&value)).expect("text");
         assert_eq!(read(&written), Ok(value), "{written}");
+    }
+}
+
+#[test]
+fn invalid_utf8_is_refused() {
+    for (text, want) in [
+        (&b"a: \xff"[..], "yaml: invalid leading UTF-8 octet"),
+        (b"a: \x80", "yaml: invalid leading UTF-8 octet"),
+        (b"a: \xc3", "yaml: incomplete UTF-8 octet sequence"),
+        (b"a: \xc3b", "yaml: invalid trailing UTF-8 octet"),
+        (b"a: \xe2\x82b", "yaml: invalid trailing UTF-8 octet"),
+        (b"a: \xed\xa0\x80", "yaml: invalid Unicode character"),
+    ] {
+        assert_eq!(to_json(text).map_err(|error| error.to_string()).err().as_deref(), Some(want), "{text:?}");
+    }
+    assert!(read("a: \u{a0}😀").is_ok());
+}
+
+#[test]
+fn json_that_yaml_may_read_differently_is_not_shared() {
+    for (text, want) in [
+        (r#"{"a":{"b":[1,-20,true,null,"x: #y\"\\\/\n"],"":{}}}"#, true),
+        ("{\"a\": 0, \"b\" : [ ]}\n", true),
+        ("", false),
+        ("[1]", false),
+        ("{\n}", false),
+        ("{\t}", false),
+        (r#"{"<<":{}}"#, false),
+        (r#"{"a":"é"}"#, false),
+        (r#"{"a":"\u0041"}"#, false),
+        ("{\"a\":\"\u{7f}\"}", false),
+        (r#"{"a":-0}"#, false),
+        (r#"{"a":010}"#, false),
+        (r#"{"a":1.0}"#, false),
+        (r#"{"a":1e3}"#, false),
+        (r#"{"a":123456789012345}"#, true),
+        (r#"{"a":1234567890123456}"#, false),
+        ("{a:1}", false),
+        ("{} # x", false),
+    ] {
+        assert_eq!(is_read_as_json(text.as_bytes()), want, "{text}");
+    }
+    let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+    assert!(is_read_as_json(nested(49).as_bytes()) && !is_read_as_json(nested(50).as_bytes()));
+    let long = |bytes: usize| format!(r#"{{"{}":1}}"#, "k".repeat(bytes));
+    assert!(is_read_as_json(long(1000).as_bytes()) && !is_read_as_json(long(1001).as_bytes()));
+    let large = |members: usize| format!("{{{}\"z\":1}}", "\"a\":1,".repeat(members));
+    assert!(is_read_as_json(large(1000).as_bytes()) && !is_read_as_json(large(50_000).as_bytes()));
+}
+
+fn arbitrary_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-1000..1000i64).prop_map(Value::from),
+        "[ -~\n\t]{0,8}".prop_map(Value::from),
+        "<<|=|y|~|- a|a: b|a #b|---|\\.\\.\\.|[&*!|>%@`]x".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 30, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[ -~]{0,4}|<<|y|1", inner, 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    /// Checks documents, and what becomes of them if a byte is another one.
+    #[test]
+    fn shared_json_is_the_same_object_in_yaml(
+        value in prop::collection::btree_map("[ -~]{0,4}", arbitrary_value(), 0..5),
+        at in any::<prop::sample::Index>(),
+        other in prop::sample::select(b"{}[],: \"\\n-019tfe<#&*!|>'%@`?\n\t".to_vec()),
+    ) {
+        let mut text = serde_json::to_vec(&value).expect("JSON");
+        for _ in 0..2 {
+            if is_read_as_json(&text)
+                && let Ok(decoded) = decode_value(&text)
+                && decoded.strict.is_empty()
+            {
+                let shown = String::from_utf8_lossy(&text).into_owned();
+                prop_assert_eq!(read(&shown), Ok(decoded.value), "{}", shown);
+            }
+            let at = at.index(text.len());
+            text[at] = other;
+        }
     }
 }
