@@ -309,6 +309,10 @@ async fn files_that_are_no_sound_records_are_refused_with_a_reason() -> Result<(
             "nothing up to",
         ),
         (
+            vec!["--at".to_owned(), "99999999".to_owned(), path.display().to_string()],
+            "no revision 99999999; it ends with revision",
+        ),
+        (
             vec!["--at".to_owned(), "yesterday".to_owned(), path.display().to_string()],
             "a revision, such as 123",
         ),

@@ -53,7 +53,7 @@ impl Controller for CertificateSigningRequestSigner {
         let (Some(request), Some(sign)) = (request, &self.sign) else { return Ok(Action::AwaitChange) };
         let mut changed = (*request).clone();
         let status = changed.status.get_or_insert_default();
-        let plan = plan(&request, self.clock.now())
+        let plan = plan(&request, self.clock.now(), Clock::system().now())
             .map_err(|error| Error::Unfinished(format!("unable to parse csr {:?}: {error}", key.name)))?;
         match plan {
             Plan::Fail(condition) => status.conditions.get_or_insert_default().push(condition),

@@ -46,9 +46,17 @@ pub fn is_to_be_signed(request: &CertificateSigningRequest) -> bool {
 
 /// Plans what is done about a request.
 ///
+/// - `machine_now`: the machine's time, by which certificates are valid in TLS, and which a clock
+///   that was advanced is ahead of
+///
 /// # Errors
 /// The request cannot be parsed.
-pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<'_>, coracle_pki::Error> {
+pub fn plan(
+    request: &CertificateSigningRequest,
+    now: Timestamp,
+    machine_now: Timestamp,
+) -> Result<Plan<'_>, coracle_pki::Error> {
+    let begins = now.min(machine_now);
     let spec = &request.spec;
     let parsed = CertificateRequest::parse(&spec.request.0)?;
     if let Err(message) = validate(spec, &parsed) {
@@ -68,7 +76,7 @@ pub fn plan(request: &CertificateSigningRequest, now: Timestamp) -> Result<Plan<
     Ok(Plan::Sign(CertificateTemplate {
         request: parsed,
         usages: spec.usages.as_deref().unwrap_or_default(),
-        not_before: now.saturating_sub(BACKDATE).unwrap_or(now),
+        not_before: begins.saturating_sub(BACKDATE).unwrap_or(begins),
         not_after: now.saturating_add(duration).unwrap_or(now),
     }))
 }
@@ -162,7 +170,7 @@ mod tests {
             (KUBELET_SERVING, vec![], "subject organization is not system:nodes"),
         ] {
             let request = request(signer, &["Approved"], &usages, None);
-            let message = match plan(&request, Timestamp::UNIX_EPOCH).unwrap() {
+            let message = match plan(&request, Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).unwrap() {
                 Plan::Fail(condition) => condition.message.unwrap_or_default(),
                 Plan::Sign(_) => String::new(),
             };
@@ -182,7 +190,12 @@ mod tests {
             (Some(i32::MAX), MAX_SECONDS - 300),
         ] {
             let request = request(LEGACY_UNKNOWN, &["Approved"], &[], asked);
-            let Plan::Sign(template) = plan(&request, now).unwrap() else { panic!("it is refused") };
+            let Plan::Sign(template) = plan(&request, now, now).unwrap() else { panic!("it is refused") };
+            let Plan::Sign(advanced) = plan(&request, now, Timestamp::UNIX_EPOCH).unwrap() else {
+                panic!("it is refused")
+            };
+            assert_eq!(advanced.not_after, template.not_after);
+            assert_eq!(advanced.not_before, Timestamp::UNIX_EPOCH - BACKDATE, "it is valid at once");
             assert_eq!(
                 template.not_after.duration_since(now).as_secs(),
                 i64::try_from(want).unwrap(),

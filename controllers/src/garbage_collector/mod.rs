@@ -86,10 +86,11 @@ pub async fn run(context: Context, ready: impl FnOnce() + Send + 'static) {
     });
     let metrics = context.metrics.queue("garbage_collector_graph_changes");
     let (supervisor, clock) = (context.supervisor(), context.clock.clone());
+    let goes_on = context.settings.goes_on;
     drop(context);
     let mut tasks = JoinSet::new();
     tasks.spawn(collector.clone().keep_graph(receiver, metrics));
-    let monitors = Monitors::new(collector.unrecorded.clone(), clock, reports, supervisor);
+    let monitors = Monitors::new(collector.unrecorded.clone(), clock, reports, supervisor, goes_on);
     let (synced, is_synced) = tokio::sync::oneshot::channel();
     let resources = collector.resources.clone();
     tasks.spawn(async move {

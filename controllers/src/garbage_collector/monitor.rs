@@ -65,6 +65,9 @@ pub struct Monitors {
     running: HashMap<(String, String), Monitor>,
     tasks: JoinSet<()>,
     supervisor: Supervisor,
+    /// Whether a kind that cannot be listed is not waited for: the collector of the parent of a fork
+    /// did so.
+    goes_on: bool,
 }
 
 struct Monitor {
@@ -74,8 +77,15 @@ struct Monitor {
 }
 
 impl Monitors {
-    pub fn new(reader: Client, clock: Clock, reports: Reports, supervisor: Supervisor) -> Monitors {
-        Monitors { reader, clock, reports, running: HashMap::new(), tasks: JoinSet::new(), supervisor }
+    pub fn new(
+        reader: Client,
+        clock: Clock,
+        reports: Reports,
+        supervisor: Supervisor,
+        goes_on: bool,
+    ) -> Monitors {
+        let (running, tasks) = (HashMap::new(), JoinSet::new());
+        Monitors { reader, clock, reports, running, tasks, supervisor, goes_on }
     }
 
     /// Follows discovery until dropped. `ready` is called once all objects that existed at the
@@ -123,10 +133,9 @@ impl Monitors {
                 let (synced_sender, synced) = watch::channel(false);
                 let (synced_sender, watched) = (Arc::new(synced_sender), served.clone());
                 let first = Arc::new(Mutex::new(Some(reports.activity.begin())));
-                let start = move || {
-                    let synced = synced_sender.clone();
-                    monitor(source.clone(), watched.clone(), reports.clone(), synced, first.clone())
-                };
+                let beginning = Beginning { synced: synced_sender, first, goes_on: self.goes_on };
+                let start =
+                    move || monitor(source.clone(), watched.clone(), reports.clone(), beginning.clone());
                 let name = format!("monitor of {}", served.resource.plural);
                 let task = self.tasks.spawn(async move { supervisor.run(&name, start).await });
                 self.running.insert(key, Monitor { served: served.clone(), synced, task });
@@ -155,15 +164,23 @@ fn is_monitored(served: &ServedResource) -> bool {
     !is_event && ["delete", "list", "watch"].iter().all(|verb| served.supports(verb))
 }
 
+/// The state of a monitor until it has reported the objects that existed at the start.
+#[derive(Clone)]
+struct Beginning {
+    /// Set to true once the graph has them, or is not to wait for them.
+    synced: Arc<watch::Sender<bool>>,
+    /// The work until they are reported, or cannot be.
+    first: Arc<Mutex<Option<Work>>>,
+    /// Whether an error ends the wait for them.
+    goes_on: bool,
+}
+
 /// Watches one resource.
-///
-/// - `first`: the work until all objects that existed at the start are reported, or cannot be
 async fn monitor(
     (client, clock): (Client, Clock),
     served: Arc<ServedResource>,
     reports: Reports,
-    synced: Arc<watch::Sender<bool>>,
-    first: Arc<Mutex<Option<Work>>>,
+    Beginning { synced, first, goes_on }: Beginning,
 ) {
     let api_version: Arc<str> = served.resource.api_version.as_str().into();
     let kind: Arc<str> = served.resource.kind.as_str().into();
@@ -194,7 +211,7 @@ async fn monitor(
                 tracing::debug!(%kind, %error, "a watch has to be started again");
                 // A resource that is no longer served has no events; discovery will report that it
                 // is removed.
-                if is_not_served(&error) {
+                if goes_on || is_not_served(&error) {
                     synced.send_replace(true);
                 }
                 drop(first.lock().take());

@@ -33,6 +33,21 @@ fn port_key(port: &EndpointPort) -> PortKey {
     (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
 }
 
+/// Returns the hash by which kube-controller-manager orders ports: FNV-1a, in 128 bits, of the port as
+/// Go prints it.
+fn port_hash(port: &EndpointPort) -> u128 {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let printed = format!(
+        "(v1.EndpointPort){{Name:(string){} Port:(int32){} Protocol:(v1.Protocol){} AppProtocol:(*string){}}}",
+        port.name.as_deref().unwrap_or_default(),
+        port.port,
+        port.protocol.as_deref().unwrap_or_default(),
+        port.app_protocol.as_deref().unwrap_or("<nil>"),
+    );
+    printed.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
 /// Packs addresses into subsets. An address with several entries for a port is ready only if all of
 /// them are.
 pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
@@ -50,6 +65,7 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     for (port, of_port) in ports.into_values() {
         subsets.entry(of_port).or_default().extend(port);
     }
+    subsets.values_mut().for_each(|ports| ports.sort_by_key(port_hash));
     let with = |members: &Readiness, is_ready: bool| {
         let keys = members.iter().filter(|(_, ready)| **ready == is_ready).map(|(key, _)| key);
         let addresses: Vec<EndpointAddress> = keys.filter_map(|key| addresses.get(key).cloned()).collect();
@@ -120,6 +136,27 @@ mod tests {
             format!("{}!{}:{}", list(&subset.addresses), list(&subset.not_ready_addresses), ports.join(","))
         };
         subsets.iter().map(subset).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Checks the order of two Services on a real cluster.
+    #[test]
+    fn ports_are_in_the_order_of_kube_controller_manager() {
+        let order = |ports: &[(&str, i32, &str)]| -> Vec<String> {
+            let port = |(name, port, protocol): &(&str, i32, &str)| EndpointPort {
+                name: Some((*name).to_owned()),
+                port: *port,
+                protocol: Some((*protocol).to_owned()),
+                app_protocol: None,
+            };
+            let member =
+                |(index, of): (usize, _)| Member { port: Some(port(of)), ..member(1, index as i32, true) };
+            let subsets = pack(ports.iter().enumerate().map(member).collect());
+            subsets[0].ports.iter().flatten().filter_map(|port| port.name.clone()).collect()
+        };
+        let usual = [("grpc", 50051, "TCP"), ("http", 8080, "TCP"), ("metrics", 9100, "TCP")];
+        assert_eq!(order(&usual), ["http", "metrics", "grpc"]);
+        let dns = [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP"), ("metrics", 9153, "TCP")];
+        assert_eq!(order(&dns), ["metrics", "dns-tcp", "dns"]);
     }
 
     #[test]

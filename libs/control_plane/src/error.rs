@@ -76,6 +76,16 @@ pub enum Error {
         /// The revision that it begins with.
         base: u64,
     },
+    /// A record ends before a revision.
+    #[error("{path}: the record has no revision {at}; it ends with revision {last}", path = .path.display())]
+    LateRevision {
+        /// The file.
+        path: PathBuf,
+        /// The revision.
+        at: u64,
+        /// The revision that it ends with.
+        last: u64,
+    },
     /// A record has no fork of a name.
     #[error("{path}: the record has no fork {fork:?}; it has {}", if .known.is_empty() { "none".to_owned() } else { .known.join(", ") }, path = .path.display())]
     NoForkInRecord {

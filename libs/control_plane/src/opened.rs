@@ -135,8 +135,8 @@ impl Lineage {
 /// Reads a record. Blocks.
 ///
 /// # Errors
-/// The file is not an intact record, has no such fork, is later than the moment, or has more than
-/// fits in memory.
+/// The file is not an intact record, has no such fork, is later than the moment or ends before the
+/// revision, or has more than fits in memory.
 pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error> {
     let record = Record::open(path, Limits::default())?;
     let lineage = Lineage::of(fork, &record, path)?;
@@ -180,8 +180,12 @@ pub fn read(OpenRecord { path, at, fork }: &OpenRecord) -> Result<History, Error
         let at = at.map_or_else(|| "its end".to_owned(), |at| at.to_string());
         return Err(Error::EmptyRecord { path: path.clone(), at, base });
     }
-    if let Some(Moment::Time(at)) = at {
-        now = now.max(*at);
+    match at {
+        Some(Moment::Time(at)) => now = now.max(*at),
+        Some(Moment::Revision(at)) if *at > seen.max(base) => {
+            return Err(Error::LateRevision { path: path.clone(), at: *at, last: seen.max(base) });
+        }
+        _ => {}
     }
     let (entries, authors) = history(versions, base);
     let log = FixedLog::new(CompactRevision::at(Revision(base)), entries, READ_ONLY);

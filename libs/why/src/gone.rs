@@ -260,6 +260,7 @@ fn cascade(ctx: &Context, target: Target, role: Option<&Role>, request: &Version
     let state = match found {
         Lookup::Found(found) if !is_terminating(found) => "no longer counts as an owner of it",
         Lookup::Found(_) => "is being deleted",
+        _ if ctx.past(&resource.name, namespace, &owner.name).is_empty() => "does not exist",
         _ => "was deleted",
     };
     Some(Why::of(format!("its owner {} {state}{policy}", owner.short())).by(causes))
