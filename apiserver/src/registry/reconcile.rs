@@ -28,7 +28,7 @@ impl Registry {
         mut reconciler: impl Reconcile,
     ) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let mut retries = 0;
+            let mut retries: u32 = 0;
             loop {
                 let Ok(mut changes) = self.store.watch(&bucket, self.store.revision()) else { continue };
                 let mut due = None;
@@ -42,7 +42,7 @@ impl Registry {
                     while changes.try_next().is_ok_and(|events| is_behind(events.last())) {}
                     let delay = reconciler.reconcile().await;
                     let is_retry = delay.is_some_and(|delay| delay.timer.class == Class::Pacing);
-                    retries = if is_retry { retries + 1 } else { 0 };
+                    retries = if is_retry { retries.saturating_add(1) } else { 0 };
                     let delay = match delay {
                         Some(Delay { delay, .. }) if retries > AWAITED_RETRIES => {
                             Some(RETRY_BACKOFF.after(delay))

@@ -1,7 +1,7 @@
-//! The subset of JSON that every YAML parser reads as a JSON parser does.
+//! The subset of JSON that YAML 1.1 reads as JSON.
 //!
-//! Clients send most of the configurations that they apply as JSON, which is also YAML; reading
-//! JSON takes a tenth of the time.
+//! Clients send most of the configurations that they apply as JSON, which is also YAML; what means
+//! the same in both needs no conversion.
 
 /// The maximum bytes of a document.
 const MAX_BYTES: usize = 256 * 1024;
