@@ -4,12 +4,18 @@
 //! The usage of a pod is what its annotations say, so that the load does not spread over more pods
 //! as it does upstream: what a target scales to is its limit.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use coracle_e2e::json_client::{JsonClient, condition, condition_reason};
+use coracle_e2e::webhook::serve;
 use coracle_e2e::workloads::{apps, name, pods, replicated, replication_controller, template};
 use coracle_e2e::{Cluster, cluster};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
 use serde_json::{Value, json};
 
 const DEFAULT: &str = "default";
@@ -240,5 +246,125 @@ async fn without_annotations_usage_follows_from_the_requests_of_pods() -> Result
     let busy = json!([{"name": "c", "usage": {"cpu": "2", "memory": "32Mi"}}]);
     let items = client.list(&measured).await?;
     ensure!(items.iter().any(|pod| pod["containers"] == busy), "{items:?}");
+    Ok(())
+}
+
+/// Responds as an adapter of Prometheus and of a queue does: each pod of `crowd` has 30 requests a
+/// second, the Service `front` 200, and the queue has 35 messages.
+async fn metrics_adapter(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
+    const CUSTOM: &str = "/apis/custom.metrics.k8s.io/v1beta2";
+    const EXTERNAL: &str = "/apis/external.metrics.k8s.io/v1beta1";
+    const AT: &str = "2026-01-01T00:00:00Z";
+    let of = |kind: &str, name: String, value: &str| {
+        let object = json!({"apiVersion": "v1", "kind": kind, "namespace": DEFAULT, "name": name});
+        json!({"describedObject": object, "metric": {"name": "m"}, "timestamp": AT, "value": value})
+    };
+    let path = request.uri().path();
+    let resources =
+        |version: &str| json!({"kind": "APIResourceList", "groupVersion": version, "resources": []});
+    let (status, document) = match path.strip_prefix(CUSTOM).or(path.strip_prefix(EXTERNAL)) {
+        Some("") => (200, resources(path.trim_start_matches("/apis/"))),
+        Some("/namespaces/default/pods/*/requests")
+            if request.uri().query() == Some("labelSelector=app%3Dcrowd") =>
+        {
+            let pods: Vec<Value> = (0..9).map(|pod| of("Pod", format!("crowd-{pod}"), "30")).collect();
+            (200, json!({"kind": "MetricValueList", "items": pods}))
+        }
+        Some("/namespaces/default/services/front/requests") => {
+            (200, json!({"kind": "MetricValueList", "items": [of("Service", "front".to_owned(), "200")]}))
+        }
+        Some("/namespaces/default/messages")
+            if request.uri().query() == Some("labelSelector=queue%3Djobs") =>
+        {
+            let value =
+                json!({"metricName": "messages", "metricLabels": {}, "timestamp": AT, "value": "17500m"});
+            (200, json!({"kind": "ExternalMetricValueList", "items": [value, value]}))
+        }
+        _ => (
+            404,
+            json!({"kind": "Status", "message": format!("no metric at {}", request.uri()), "code": 404}),
+        ),
+    };
+    Ok(Response::builder().status(status).body(Full::new(document.to_string().into()))?)
+}
+
+/// Covers upstream's "with Custom Metric of type Pod from Stackdriver", "of type Object" and "with
+/// External Metric with target average value", whose adapter is any server.
+#[tokio::test]
+async fn targets_follow_the_metrics_of_aggregated_servers() -> Result<()> {
+    let (address, ca_bundle) = serve(&["adapter.default.svc"], Arc::default(), metrics_adapter).await?;
+    let cluster = cluster()
+        .flag("--horizontal-pod-autoscaler-sync-period", "1s")
+        .flag("--webhook-service-url", format!("default/adapter=https://{address}"))
+        .start()
+        .await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let metric = |name: &str| json!({"name": name});
+    let average = |value: &str| json!({"type": "AverageValue", "averageValue": value});
+    let by_pods = json!({"type": "Pods", "pods": {"metric": metric("requests"), "target": average("10")}});
+    let front = json!({"apiVersion": "v1", "kind": "Service", "name": "front"});
+    let by_object = json!({"type": "Object", "object": {
+        "describedObject": front, "metric": metric("requests"), "target": {"type": "Value", "value": "100"},
+    }});
+    let messages = json!({"name": "messages", "selector": {"matchLabels": {"queue": "jobs"}}});
+    let by_queue = json!({"type": "External", "external": {"metric": messages, "target": average("10")}});
+    let lost = json!({"type": "External", "external": {"metric": metric("lost"), "target": average("10")}});
+    let stateful = {
+        let mut set = replicated("crowd", 2);
+        set["spec"]["podManagementPolicy"] = json!("Parallel");
+        set
+    };
+    let deployments = || apps(DEFAULT, "deployments");
+    client.create(&apps(DEFAULT, "statefulsets"), stateful).await?;
+    for name in ["shop", "queue", "lost"] {
+        client.create(&deployments(), replicated(name, 1)).await?;
+    }
+    for (name, kind, metric) in [
+        ("crowd", "StatefulSet", by_pods),
+        ("shop", "Deployment", by_object),
+        ("queue", "Deployment", by_queue),
+        ("lost", "Deployment", lost),
+    ] {
+        client.create(&autoscalers(), autoscaler(name, "apps/v1", kind, 5, metric, json!({}))).await?;
+    }
+    // No such API is served yet.
+    let warned = |message: &'static str| {
+        move |autoscaler: &Value| {
+            let conditions = autoscaler["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "ScalingActive"
+                    && condition["message"].as_str().is_some_and(|text| text.contains(message))
+            })
+        }
+    };
+    for (name, message) in [
+        ("crowd", "no custom metrics API (custom.metrics.k8s.io) registered"),
+        ("queue", "the server could not find the requested resource (get messages.external.metrics.k8s.io)"),
+    ] {
+        client.until(&format!("{}/{name}", autoscalers()), warned(message)).await.context(name)?;
+    }
+    for (group, version) in [("custom.metrics.k8s.io", "v1beta2"), ("external.metrics.k8s.io", "v1beta1")] {
+        let service = json!({
+            "metadata": {"name": format!("{version}.{group}")},
+            "spec": {
+                "group": group, "version": version, "groupPriorityMinimum": 100, "versionPriority": 100,
+                "caBundle": ca_bundle, "service": {"namespace": DEFAULT, "name": "adapter"},
+            },
+        });
+        client.create("/apis/apiregistration.k8s.io/v1/apiservices", service).await?;
+    }
+    for (name, replicas, r#type, current) in [
+        ("crowd", 5, "pods", json!({"averageValue": "30"})),
+        ("shop", 5, "object", json!({"value": "200"})),
+        ("queue", 4, "external", json!({"averageValue": "8750m"})),
+    ] {
+        let is_scaled = |autoscaler: &Value| {
+            autoscaler["status"]["currentReplicas"] == replicas
+                && autoscaler["status"]["currentMetrics"][0][r#type]["current"] == current
+        };
+        client.until(&format!("{}/{name}", autoscalers()), is_scaled).await.context(name)?;
+    }
+    let message = "no metric at /apis/external.metrics.k8s.io/v1beta1/namespaces/default/lost";
+    client.until(&format!("{}/lost", autoscalers()), warned(message)).await?;
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::cluster::Cluster;
-use coracle_e2e::json_client::JsonClient;
+use coracle_e2e::json_client::{JsonClient, condition};
+use coracle_e2e::wait::until;
 use coracle_e2e::{binary, cluster, workloads};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -134,5 +135,43 @@ async fn wrong_names_are_refused_with_a_reason() -> Result<()> {
         let error = client.get(&format!("/coracle/v1alpha1/{path}")).await.expect_err(path).to_string();
         ensure!(error.contains(&code.to_string()), "{path}: {error}");
     }
+    Ok(())
+}
+
+/// Checks that history is found though nothing of its kind is served any more: a test that deletes a
+/// definition asks for what became of the objects.
+#[tokio::test]
+async fn an_object_whose_definition_was_deleted_is_still_known() -> Result<()> {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    let cluster = cluster().flag("--nodes", "0").start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let any = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": any}],
+        },
+    });
+    let path = format!("{DEFINITIONS}/widgets.example.com");
+    client.create(DEFINITIONS, definition).await?;
+    client.until(&path, |definition| condition(definition, "Established") == Some("True")).await?;
+    let is_served = async || -> Result<bool> { Ok(client.send("GET", WIDGETS, None).await?.0 == 200) };
+    until("it is served", is_served, |is_served| *is_served).await?;
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    client.create(WIDGETS, widget).await?;
+    client.delete(&path).await?;
+    client.until_deleted(&path).await?;
+    for (arguments, said) in [
+        (["why", "widget/w"], "w is gone: it was deleted by"),
+        (["why", "wd/w"], "w is gone: it was deleted by"),
+        (["log", "widgets.example.com/w"], "delete"),
+    ] {
+        assert_said(&cluster, &arguments, &[said]).await?;
+    }
+    let (is_success, text) = run(&cluster, &["why", "widget/other"]).await?;
+    ensure!(!is_success && text.contains("nothing is known of widgets.example.com \"other\""), "{text}");
     Ok(())
 }

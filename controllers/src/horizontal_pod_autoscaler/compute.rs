@@ -2,23 +2,14 @@
 
 use std::sync::Arc;
 
-use coracle_quantity::Quantity;
-use k8s_openapi::api::autoscaling::v2::{
-    ContainerResourceMetricStatus, HorizontalPodAutoscaler, MetricIdentifier, MetricSpec, MetricStatus,
-    MetricTarget, MetricValueStatus, ResourceMetricStatus,
-};
+use coracle_controller_runtime::discovery::DiscoverySnapshot;
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, MetricStatus};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 
 use super::conditions::Statement;
-use super::replicas::{self, Proposal, Tolerances, Usage};
-use super::usage;
-
-/// kube-controller-manager's default of `--horizontal-pod-autoscaler-tolerance`.
-const TOLERANCE: f64 = 0.1;
+use super::metric_source::Failure;
 
 /// The result of evaluating all metrics.
 pub struct Computed {
@@ -35,30 +26,17 @@ pub struct Computed {
     pub error: Option<String>,
 }
 
-/// A metric that was read.
-struct Metric {
-    name: String,
-    replicas: i32,
-    status: MetricStatus,
-}
-
-/// A metric that could not be read.
-struct Failure {
-    /// The reason of events and of the condition.
-    reason: &'static str,
-    /// The message of the event.
-    message: String,
-    /// Put before the message.
-    context: String,
-}
-
 /// An autoscaler with the pods of its target.
 pub struct Computation<'a> {
     pub reader: &'a Client,
+    pub discovery: &'a DiscoverySnapshot,
     pub autoscaler: &'a HorizontalPodAutoscaler,
     pub selector: &'a str,
     pub pods: &'a [Arc<Pod>],
+    /// The number of replicas that the target should have.
     pub current: i32,
+    /// The number of replicas that it has.
+    pub existing: i32,
     pub now: Timestamp,
 }
 
@@ -110,184 +88,11 @@ impl Computation<'_> {
         };
         Computed { outcome, active, statuses, warnings, error }
     }
-
-    async fn metric(&self, spec: &MetricSpec) -> Result<Metric, Failure> {
-        match spec.type_.as_str() {
-            "Resource" => {
-                let source = spec.resource.clone().unwrap_or_default();
-                let (proposal, name) =
-                    self.resource(&source.name, None, &source.target).await.map_err(|message| {
-                        let context = format!("failed to get {} resource metric value: ", source.name);
-                        Failure { reason: "FailedGetResourceMetric", message, context }
-                    })?;
-                let current = current_value(&source.name, &source.target, &proposal);
-                let resource = Some(ResourceMetricStatus { name: source.name, current });
-                let status = MetricStatus { type_: spec.type_.clone(), resource, ..MetricStatus::default() };
-                Ok(Metric { name, replicas: proposal.replicas, status })
-            }
-            "ContainerResource" => {
-                let source = spec.container_resource.clone().unwrap_or_default();
-                let container = Some(source.container.as_str());
-                let (proposal, name) =
-                    self.resource(&source.name, container, &source.target).await.map_err(|message| {
-                        let context = format!("failed to get {} container metric value: ", source.container);
-                        Failure { reason: "FailedGetContainerResourceMetric", message, context }
-                    })?;
-                let current = current_value(&source.name, &source.target, &proposal);
-                let status =
-                    ContainerResourceMetricStatus { name: source.name, container: source.container, current };
-                let status = MetricStatus {
-                    type_: spec.type_.clone(),
-                    container_resource: Some(status),
-                    ..MetricStatus::default()
-                };
-                Ok(Metric { name, replicas: proposal.replicas, status })
-            }
-            _ => Err(self.unavailable(spec)),
-        }
-    }
-
-    /// Computes the replicas from the usage of one resource. Returns the name of the metric, too.
-    async fn resource(
-        &self,
-        resource: &str,
-        container: Option<&str>,
-        target: &MetricTarget,
-    ) -> Result<(Proposal, String), String> {
-        let average = target.average_value.as_ref().and_then(milli);
-        let (target, what, name) = match (average, target.average_utilization) {
-            // kube-controller-manager does not mention a container here.
-            (Some(value), _) => {
-                (replicas::Target::AverageValue(value), "usage", format!("{resource} resource"))
-            }
-            (None, Some(percent)) => {
-                let kind = if container.is_some() { "container resource" } else { "resource" };
-                let name = format!("{resource} {kind} utilization (percentage of request)");
-                (replicas::Target::Utilization(percent), "utilization", name)
-            }
-            (None, None) => {
-                return Err("invalid resource metric source: neither an average utilization target nor an average value \
-                            (usage) target was set"
-                    .to_owned());
-            }
-        };
-        let failed = |why: String| format!("failed to get {resource} {what}: {why}");
-        let namespace = self.autoscaler.metadata.namespace.as_deref().unwrap_or_default();
-        let samples = usage::read(self.reader, namespace, self.selector, resource, container).await;
-        let samples = samples
-            .map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
-        let usage = Usage { resource, container, pods: self.pods, samples, now: self.now };
-        let proposal = usage.replicas(self.current, target, self.tolerances()).map_err(failed)?;
-        Ok((proposal, name))
-    }
-
-    fn tolerances(&self) -> Tolerances {
-        let behavior = self.autoscaler.spec.behavior.as_ref();
-        let of = |tolerance: Option<&Text>| {
-            tolerance.and_then(milli).map_or(TOLERANCE, |milli| milli as f64 / 1000.0)
-        };
-        let up = behavior.and_then(|behavior| behavior.scale_up.as_ref()?.tolerance.as_ref());
-        let down = behavior.and_then(|behavior| behavior.scale_down.as_ref()?.tolerance.as_ref());
-        Tolerances { up: of(up), down: of(down) }
-    }
-
-    /// Returns the failure for a metric of another API, since these APIs are not served.
-    fn unavailable(&self, spec: &MetricSpec) -> Failure {
-        const CUSTOM: &str = "unable to fetch metrics from custom metrics API: no custom metrics API \
-                              (custom.metrics.k8s.io) registered";
-        let namespace = self.autoscaler.metadata.namespace.as_deref().unwrap_or_default();
-        let name = |metric: &MetricIdentifier| metric.name.clone();
-        match (spec.type_.as_str(), &spec.pods, &spec.object, &spec.external) {
-            ("Pods", Some(source), _, _) => Failure {
-                reason: "FailedGetPodsMetric",
-                message: format!("unable to get metric {}: {CUSTOM}", name(&source.metric)),
-                context: "failed to get pods metric value: ".to_owned(),
-            },
-            ("Object", _, Some(source), _) => {
-                let (object, metric) = (&source.described_object, name(&source.metric));
-                // The order is kube-controller-manager's.
-                let what = format!("{} on {namespace} {}/{CUSTOM}", object.kind, object.name);
-                let which = match source.target.average_value {
-                    Some(_) => format!("failed to get {metric} object metric: "),
-                    None => String::new(),
-                };
-                Failure {
-                    reason: "FailedGetObjectMetric",
-                    message: format!("unable to get metric {metric}: {what}"),
-                    context: format!("failed to get object metric value: {which}"),
-                }
-            }
-            ("External", _, _, Some(source)) => {
-                let metric = name(&source.metric);
-                let selector = source.metric.selector.as_ref().map_or_else(|| "nil".to_owned(), as_in_go);
-                let which = match source.target.average_value {
-                    Some(_) => format!("{metric} external metric"),
-                    None => format!("external metric {metric}"),
-                };
-                let why = format!(
-                    "unable to fetch metrics from external metrics API: the server could not find the requested resource \
-                     (get {metric}.external.metrics.k8s.io)"
-                );
-                Failure {
-                    reason: "FailedGetExternalMetric",
-                    message: format!("unable to get external metric {namespace}/{metric}/{selector}: {why}"),
-                    context: format!("failed to get {metric} external metric value: failed to get {which}: "),
-                }
-            }
-            (unknown, ..) => Failure {
-                reason: "InvalidMetricSourceType",
-                message: format!("unknown metric source type {unknown:?}"),
-                context: String::new(),
-            },
-        }
-    }
-}
-
-/// Formats a selector as Go's `%v` does.
-fn as_in_go(selector: &LabelSelector) -> String {
-    let label = |(key, value): (&String, &String)| format!("{key}: {value},");
-    let labels: String = selector.match_labels.iter().flatten().map(label).collect();
-    let expression = |LabelSelectorRequirement { key, operator, values }: &LabelSelectorRequirement| {
-        let values = values.as_deref().unwrap_or_default().join(" ");
-        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
-    };
-    let expressions: String = selector.match_expressions.iter().flatten().map(expression).collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
-         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
 }
 
 fn valid(metric: &str) -> Statement {
     let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
     Statement::scaling_active(true, "ValidMetricFound", message)
-}
-
-/// Returns the value of a metric for the status: the mean usage, and the utilization if that is the
-/// target.
-fn current_value(resource: &str, target: &MetricTarget, proposal: &Proposal) -> MetricValueStatus {
-    MetricValueStatus {
-        average_utilization: proposal.utilization.filter(|_| target.average_value.is_none()),
-        average_value: Some(Text(usage_text(resource, proposal.average))),
-        value: None,
-    }
-}
-
-/// Returns the text of a usage in thousandths: memory has binary suffixes.
-fn usage_text(resource: &str, milli: i64) -> String {
-    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let bytes = milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0);
-    if resource == "memory" && milli.abs() >= 1024 * 1000 {
-        let power = (bytes.trailing_zeros() / 10) as usize;
-        return format!("{}{}", bytes >> (10 * power), BINARY[power]);
-    }
-    let text = format!("{milli}m");
-    coracle_quantity::printed(&text).map(std::borrow::Cow::into_owned).unwrap_or(text)
-}
-
-/// Returns a quantity in thousandths, or `None` if it is not valid.
-fn milli(quantity: &Text) -> Option<i64> {
-    quantity.0.parse::<Quantity>().ok().map(|quantity| quantity.milli_value())
 }
 
 #[cfg(test)]
@@ -303,7 +108,12 @@ mod tests {
     /// Computes the replicas for one metric of an autoscaler with a single pod, whose usage is this
     /// response of the resource metrics API.
     async fn computed(metric: &Value, (code, response): (u16, Value)) -> Computed {
-        let api = tower::service_fn(move |_: Request<Body>| {
+        let api = tower::service_fn(move |request: Request<Body>| {
+            // No group is served.
+            let (code, response) = match request.uri().path() {
+                "/apis" => (200, &json!({"groups": []})),
+                _ => (code, &response),
+            };
             let body = Body::from(response.to_string().into_bytes());
             std::future::ready(Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()))
         });
@@ -319,30 +129,15 @@ mod tests {
         });
         let computation = Computation {
             reader: &Client::new(api, "default"),
+            discovery: &DiscoverySnapshot::default(),
             autoscaler: &serde_json::from_value(autoscaler).unwrap(),
             selector: "a=b",
             pods: &[serde_json::from_value(pod).map(Arc::new).unwrap()],
             current: 1,
+            existing: 1,
             now: Timestamp::UNIX_EPOCH,
         };
         computation.compute().await
-    }
-
-    #[test]
-    fn memory_is_written_with_binary_suffixes() {
-        for (resource, milli, want) in [
-            ("memory", 314_572_800_000, "300Mi"),
-            ("memory", 1024 * 1000, "1Ki"),
-            ("memory", 1023 * 1000, "1023"),
-            ("memory", 1025 * 1000, "1025"),
-            ("memory", 1024 * 1000 - 1, "1023999m"),
-            ("memory", 2047 * 1000 + 1, "2Ki"),
-            ("memory", 0, "0"),
-            ("cpu", 2_000_000, "2k"),
-            ("cpu", 500, "500m"),
-        ] {
-            assert_eq!(usage_text(resource, milli), want, "{resource} {milli}");
-        }
     }
 
     fn not_found() -> (u16, Value) {

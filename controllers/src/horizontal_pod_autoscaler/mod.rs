@@ -5,22 +5,23 @@
 //! that long after it changes, never at once:
 //! 1. the scale of the target is read (`target.rs`); a size outside of the bounds is moved into
 //!    them without metrics;
-//! 2. the metrics recommend a number of replicas (`compute.rs`, from `usage.rs` and the arithmetic
-//!    of `replicas.rs`);
+//! 2. the metrics recommend a number of replicas (`compute.rs`), each by its source
+//!    (`metric_source.rs`, with `metrics_client/` and the arithmetic of `replicas.rs`);
 //! 3. earlier recommendations, rates and bounds limit it (`stabilize.rs`);
 //! 4. the scale is written if it differs, and the status with its conditions (`conditions.rs`).
 //!
-//! Usage comes from `metrics.k8s.io`. If that is not served, as on a cluster without
-//! metrics-server, the conditions and events report it. Metrics of pods, objects and external
-//! systems are never found: their APIs are not read.
+//! Usage comes from `metrics.k8s.io`, other metrics from `custom.metrics.k8s.io` and
+//! `external.metrics.k8s.io`, which aggregated servers may serve. If an API is not served, as on a
+//! cluster without metrics-server, the conditions and events report it.
 
 mod compute;
 mod conditions;
+mod metric_source;
 mod metrics;
+mod metrics_client;
 mod replicas;
 mod stabilize;
 mod target;
-mod usage;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -210,10 +211,12 @@ impl Pass<'_> {
             Ok(pods) => {
                 let computation = Computation {
                     reader: &controller.unrecorded,
+                    discovery: &controller.discovery.current(),
                     autoscaler: self.autoscaler,
                     selector: target.selector(),
                     pods: &pods,
                     current: request.current,
+                    existing: target.existing_replicas(),
                     now: self.now,
                 };
                 let Computed { outcome, active, statuses, warnings, error } = computation.compute().await;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use coracle_kinds::pods::{conditions, phase};
+use coracle_kinds::pods::{conditions, is_ready, phase};
 use coracle_kinds::resources::{amount, is_sidecar, resource_list};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -59,6 +59,7 @@ pub struct Proposal {
 
 /// The pods of a target and their usage of one resource.
 pub struct Usage<'a> {
+    /// The resource; empty for a metric of the pods themselves.
     pub resource: &'a str,
     /// The container; None for the sum of all containers.
     pub container: Option<&'a str>,
@@ -225,6 +226,44 @@ fn ratio(
     }
 }
 
+/// One value for all pods of a target, in thousandths, as of an object or of another system.
+#[derive(Clone, Copy, Debug)]
+pub struct Total {
+    pub value: i64,
+    pub tolerances: Tolerances,
+}
+
+impl Total {
+    /// Computes the recommended number of replicas, if the value itself has a target, in
+    /// thousandths. The ready pods are taken to have caused it.
+    ///
+    /// # Errors
+    /// The reason why it cannot be computed, in kube-controller-manager's words.
+    pub fn replicas(self, target: i64, current: i32, pods: &[Arc<Pod>]) -> Result<i32, String> {
+        let ratio = self.value as f64 / target as f64;
+        if self.tolerances.is_within(ratio) {
+            return Ok(current);
+        }
+        if pods.is_empty() {
+            return Err("unable to calculate ready pods: no pods returned by selector while calculating replica count"
+                .to_owned());
+        }
+        let ready = pods.iter().filter(|pod| phase(pod) == "Running" && is_ready(pod)).count();
+        Ok(rounded_up(ratio, ready))
+    }
+
+    /// Computes the recommended number of replicas, if each of the existing ones may have a share
+    /// of the value, in thousandths. Returns the share that each has, too.
+    pub fn replicas_by_share(self, target: i64, existing: i32) -> (i32, i64) {
+        let share = self.value as f64 / f64::from(existing);
+        let replicas = match self.tolerances.is_within(share / target as f64) {
+            true => existing,
+            false => rounded_up(self.value as f64 / target as f64, 1),
+        };
+        (replicas, share.ceil() as i64)
+    }
+}
+
 fn rounded_up(ratio: f64, pods: usize) -> i32 {
     (ratio * pods as f64).ceil() as i32
 }
@@ -255,6 +294,41 @@ mod tests {
             pod["metadata"]["deletionTimestamp"] = json!(NOW);
         }
         Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn replicas_follow_one_value() {
+        let tolerances = Tolerances { down: 0.1, up: 0.1 };
+        let no_pods =
+            "unable to calculate ready pods: no pods returned by selector while calculating replica count";
+        for (case, pods, value, want) in [
+            ("as it should be", "rr", 100, Ok(2)),
+            ("within the tolerance", "rr", 109, Ok(2)),
+            ("twice as much", "rr", 200, Ok(4)),
+            ("pods that are not ready do not count", "rup", 200, Ok(2)),
+            ("nothing", "rr", 0, Ok(0)),
+            ("too much", "rr", i64::MAX, Ok(i32::MAX)),
+            ("no pods", "", 200, Err(no_pods)),
+            ("no pods, but the value is right", "", 100, Ok(0)),
+        ] {
+            let count = i32::try_from(pods.len()).unwrap();
+            let pods: Vec<Arc<Pod>> =
+                pods.chars().enumerate().map(|(index, letter)| pod(index, letter)).collect();
+            let got = Total { value, tolerances }.replicas(100, count, &pods);
+            assert_eq!(got, want.map_err(str::to_owned), "{case}");
+        }
+        for (value, existing, want) in [
+            (300, 3, (3, 100)),
+            (320, 3, (3, 107)),
+            (500, 3, (5, 167)),
+            (501, 3, (6, 167)),
+            (0, 3, (0, 0)),
+            (500, 0, (5, i64::MAX)),
+            (i64::MAX, 1, (i32::MAX, i64::MAX)),
+        ] {
+            let got = Total { value, tolerances }.replicas_by_share(100, existing);
+            assert_eq!(got, want, "{value} for {existing}");
+        }
     }
 
     #[test]

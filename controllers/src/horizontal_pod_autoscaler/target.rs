@@ -58,6 +58,11 @@ impl Target {
         self.scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
     }
 
+    /// Returns the number of replicas that the target has.
+    pub fn existing_replicas(&self) -> i32 {
+        self.scale.status.as_ref().map_or(0, |status| status.replicas)
+    }
+
     /// Returns the label selector of the target's pods as text.
     pub fn selector(&self) -> &str {
         self.scale.status.as_ref().and_then(|status| status.selector.as_deref()).unwrap_or_default()

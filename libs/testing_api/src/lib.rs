@@ -29,6 +29,7 @@ mod advance;
 mod clock;
 mod diff;
 mod forks;
+mod former;
 mod guard;
 mod history;
 mod log;

@@ -6,7 +6,6 @@ use coracle_apimachinery::{Error, Result};
 use coracle_apiserver::serve::PathRequest;
 use http::header;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 /// The longest time that a client can ask to be waited.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -32,9 +31,11 @@ pub fn body<T: DeserializeOwned>(request: &PathRequest<'_>) -> Result<T> {
         }
     }
     let body: &[u8] = if request.body.is_empty() { b"{}" } else { request.body };
-    let body: serde_json::Result<serde_json::Map<String, Value>> = serde_json::from_slice(body);
-    let object = body.and_then(|members| serde_json::from_value(Value::Object(members)));
-    object.map_err(|error| Error::bad_request(format!("the body: {error}")))
+    // An array would be read as the members in their order.
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(Error::bad_request("the body: it is not an object"));
+    }
+    serde_json::from_slice(body).map_err(|error| Error::bad_request(format!("the body: {error}")))
 }
 
 /// Parses a field as a duration in Go's format.
@@ -89,4 +90,37 @@ pub fn expired(message: &str) -> Error {
 /// Returns a 404 error for a fork that does not exist.
 pub fn no_fork(name: &str) -> Error {
     Error::plain(404, "NotFound", format!("fork {name:?} not found"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use coracle_apimachinery::request::options::Query;
+    use coracle_apiserver::access::UserInfo;
+    use http::Request;
+
+    use super::*;
+    use crate::SettleRequest;
+
+    #[test]
+    fn bodies_that_are_no_object_or_say_a_thing_twice_are_refused() {
+        for (text, want) in [
+            (r#" {"timeout":"1s"}"#, None),
+            ("", None),
+            (r#"["1s","1s",[]]"#, Some("the body: it is not an object")),
+            ("null", Some("the body: it is not an object")),
+            (
+                r#"{"timeout":"1s","timeout":"2s"}"#,
+                Some("the body: duplicate field `timeout` at line 1 column 25"),
+            ),
+            ("{}{}", Some("the body: trailing characters at line 1 column 3")),
+        ] {
+            let request = Request::post("/x").header(header::CONTENT_TYPE, "application/json");
+            let (parts, ()) = request.body(()).expect("a request").into_parts();
+            let (user, query, bytes) = (UserInfo::new("admin", &[]), Query::parse(""), Bytes::from(text));
+            let request = PathRequest { parts: &parts, path: "/x", query: &query, user: &user, body: &bytes };
+            let got = body::<SettleRequest>(&request).map(drop).map_err(|error| error.to_string());
+            assert_eq!(got, want.map_or(Ok(()), |want| Err(want.to_owned())), "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The objects of a store, as explanations read them.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use coracle_storage::{BucketSnapshot, Object, Revision, Snapshot, Store};
 use coracle_why::{Explanation, Objects, Refusal, Resource, Tree, Version, Writer};
 use serde_json::Value;
 
+use crate::former;
 use crate::history::{self, events};
 use crate::outline;
 use crate::read::{expired, invalid};
@@ -69,6 +70,8 @@ pub struct StoredObjects {
     pub(crate) snapshot: Snapshot<ObjectIndex>,
     pub(crate) traffic: Arc<Traffic>,
     resources: Arc<ResourceTable>,
+    /// The resources whose definitions were deleted, once something is not found among the others.
+    former: OnceCell<Vec<Arc<ResourceInfo>>>,
     /// The buckets at an earlier revision; None for the newest objects.
     past: Option<PastBuckets>,
     /// The bytes that may still be read.
@@ -97,6 +100,7 @@ impl StoredObjects {
             snapshot,
             traffic,
             resources,
+            former: OnceCell::new(),
             past: None,
             left,
             is_truncated,
@@ -221,7 +225,7 @@ impl StoredObjects {
         // The group of the core comes first, then those of Kubernetes.
         let place = |info: &&Arc<ResourceInfo>| (info.is_custom(), info.group.to_string());
         let found = self.resources.iter().filter(is_named).min_by_key(place);
-        let info = found.ok_or_else(|| {
+        let info = found.or_else(|| self.former().iter().find(is_named)).ok_or_else(|| {
             Error::plain(404, "NotFound", format!("nothing is known of resource {:?}", object.resource))
         })?;
         let namespace = match (info.namespaced, &*object.namespace) {
@@ -244,7 +248,13 @@ impl StoredObjects {
 
     fn info(&self, resource: &str) -> Option<&Arc<ResourceInfo>> {
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));
-        self.resources.by_resource(&GroupResource::new(group, plural))
+        let resource = GroupResource::new(group, plural);
+        let former = || self.former().iter().find(|info| info.group_resource == resource);
+        self.resources.by_resource(&resource).or_else(former)
+    }
+
+    fn former(&self) -> &[Arc<ResourceInfo>] {
+        self.former.get_or_init(|| former::resources(&self.store, &self.resources, self.revision()))
     }
 }
 

@@ -65,7 +65,12 @@ impl Patch {
     /// # Errors
     /// 400 if the body is not JSON.
     pub fn parse(patch_type: PatchType, body: &[u8]) -> Result<Patch> {
-        let document = codec::decode_value(body).map_err(|error| patch_type.malformed(&error.to_string()))?;
+        // The other patches are merged as text in Go, so that `1.0` is no integer.
+        let document = match patch_type {
+            PatchType::Strategic => codec::decode_value(body),
+            PatchType::Json | PatchType::Merge => codec::decode_with_fractions(body),
+        };
+        let document = document.map_err(|error| patch_type.malformed(&error.to_string()))?;
         let mut strict = document.strict;
         if patch_type == PatchType::Json {
             strict.extend(json_patch::unknown_fields(&document.value));
@@ -161,7 +166,8 @@ impl Patch {
         let decoded = match type_ref {
             TypeRef::Struct(id) => codec::normalize(object, *id),
             TypeRef::Structural(schema) => {
-                let untyped = Decoded { value: object.clone(), strict: Vec::new() };
+                let mut untyped = Decoded { value: object.clone(), strict: Vec::new() };
+                codec::whole_numbers(&mut untyped.value);
                 structural::conform(untyped, schema)
             }
         };
@@ -245,6 +251,33 @@ mod tests {
             apply(FieldValidation::Ignore).expect(body);
             apply(FieldValidation::Warn).expect(body);
             assert_eq!(warnings.into_texts(), want);
+        }
+    }
+
+    #[test]
+    fn a_fraction_makes_no_integer_but_in_a_strategic_merge_patch() {
+        let deployment = schema().kind("apps", "v1", "Deployment").expect("a kind of the table");
+        let object = || {
+            json!({
+                "kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "a"}, "spec": {"replicas": 1},
+            })
+        };
+        const MERGE: &str = r#"{"spec":{"replicas":3.0}}"#;
+        let refusal = Some(
+            "cannot unmarshal number 3.0 into Go struct field DeploymentSpec.spec.replicas of type int32",
+        );
+        for (patch_type, body, refusal) in [
+            (PatchType::Strategic, MERGE, None),
+            (PatchType::Merge, MERGE, refusal),
+            (PatchType::Json, r#"[{"op":"replace","path":"/spec/replicas","value":3.0}]"#, refusal),
+        ] {
+            let patch = Patch::parse(patch_type, body.as_bytes()).expect(body);
+            let got = patch.apply(&object, &deployment.into(), FieldValidation::Strict, &Warnings::default());
+            match (got, refusal) {
+                (Ok(object), None) => assert_eq!(object["spec"]["replicas"], 3),
+                (Err(error), Some(refusal)) => assert!(error.to_string().ends_with(refusal), "{error}"),
+                (got, _) => panic!("{patch_type:?}: {got:?}"),
+            }
         }
     }
 

@@ -56,7 +56,18 @@ pub fn decode_value_within(text: &[u8], limits: Limits) -> std::result::Result<V
 
 /// Decodes any JSON value; only duplicate fields are reported.
 pub fn decode_value(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
+    decode_whole(Decoder::new(text))
+}
+
+/// Decodes as [`decode_value`], but `1.0` stays a float: it is not an integer where a type decides.
+/// See [`whole_numbers`].
+pub fn decode_with_fractions(text: &[u8]) -> std::result::Result<Decoded, DecodeError> {
     let mut decoder = Decoder::new(text);
+    decoder.keeps_fractions = true;
+    decode_whole(decoder)
+}
+
+fn decode_whole(mut decoder: Decoder<'_>) -> std::result::Result<Decoded, DecodeError> {
     let read = decoder.untyped(true).and_then(|value| decoder.reader.finish().map(|()| value));
     match (read, decoder.type_mismatch) {
         (Err(SyntaxError(text)), _) | (_, Some(text)) => Err(DecodeError::TypeMismatch(text)),
@@ -108,6 +119,8 @@ struct Decoder<'a> {
     /// The members of a document of another server that are skipped. What is unknown in it is not
     /// reported.
     skipped: Option<&'static [&'static str]>,
+    /// Whether a float without a fraction stays a float.
+    keeps_fractions: bool,
     /// Set inside of types with a JSON unmarshaler of their own: there are no messages, and a type
     /// mismatch ends the decoding.
     in_unmarshaler: bool,
@@ -143,6 +156,7 @@ impl<'a> Decoder<'a> {
             meta: TypeMeta::default(),
             strict: Messages::default(),
             skipped: None,
+            keeps_fractions: false,
             in_unmarshaler: false,
             unreadable: None,
             refused: None,
@@ -496,7 +510,11 @@ impl<'a> Decoder<'a> {
             Kind::String => self.text(),
             Kind::Number => {
                 let text = self.reader.number()?;
-                Ok(untyped_number(text).unwrap_or_else(|| {
+                let number = match self.keeps_fractions {
+                    true => number(text),
+                    false => untyped_number(text),
+                };
+                Ok(number.unwrap_or_else(|| {
                     self.keep_type_mismatch(format!(
                         "json: cannot unmarshal number {text} into Go value of type float64"
                     ));
@@ -637,6 +655,26 @@ pub(in crate::codec) fn float(number: f64) -> Option<Number> {
         return Some((number as i64).into());
     }
     Number::from_f64(number)
+}
+
+/// Makes an integer of each float that has no fraction, as [`decode_value`] does.
+pub fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = number.as_f64().and_then(float) {
+                *number = whole;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+/// Parses a number as it is written.
+fn number(text: &str) -> Option<Value> {
+    let integer = i64::from_str(text).ok().map(Number::from);
+    integer.or_else(|| Number::from_f64(f64::from_str(text).ok()?)).map(Value::Number)
 }
 
 /// Parses a number without a type: an integer if it is one and fits, else a float.

@@ -24,7 +24,10 @@ use super::limits::Limits;
 use super::{DecodeError, Decoded};
 use crate::schema::StructId;
 
-pub use decode::{decode, decode_response, decode_untyped, decode_value, decode_value_within};
+pub use decode::{
+    decode, decode_response, decode_untyped, decode_value, decode_value_within, decode_with_fractions,
+    whole_numbers,
+};
 pub(super) use decode::{decode_raw, decode_with_meta, float};
 pub use members::{for_each_item, for_each_member};
 pub(super) use reader::repair;
