@@ -7,12 +7,14 @@ use anyhow::{Context, Result, ensure};
 use coracle::{ClockMode, ControlPlane, ForkOptions};
 use coracle_e2e::http::{Connection, Endpoint};
 use coracle_e2e::json_client::JsonClient;
-use coracle_e2e::wait::DEADLINE;
+use coracle_e2e::wait::{DEADLINE, until, until_object};
 use coracle_e2e::{binary, cluster};
 use futures::{StreamExt, TryStreamExt};
+use http_body_util::BodyExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, PersistentVolume, Pod};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -304,6 +306,10 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
         ensure!(status == 404, "{method} {path}: {status} {body}");
     }
 
+    let watches = ["/coracle/v1alpha1/clock?watch=1", "/api/v1/configmaps?watch=1"];
+    let watches = watches.map(async |path| endpoint.connect().await?.open("GET", path, &[], None).await);
+    let watches = futures::future::try_join_all(watches).await?;
+
     // A fork of the fork, which outlives it; the limit; and names.
     let (status, second) = call(&mut own, "POST", FORKS, Some(json!({}))).await?;
     ensure!(status == 201 && second["parent"] == "a", "{second}");
@@ -322,6 +328,10 @@ async fn clients_make_use_and_end_forks() -> Result<()> {
     ] {
         let (status, answer) = call(&mut parent, method, &path, Some(body)).await?;
         ensure!(status == want, "{method} {path}: {status} {answer}");
+    }
+    for watch in watches {
+        let path = format!("a watch of the fork ends as it should: {watch:?}");
+        tokio::time::timeout(DEADLINE, watch.into_body().collect()).await?.context(path)?;
     }
     let path = format!("/coracle/forks/{name}{maps}/of-the-fork");
     ensure!(call(&mut parent, "GET", &path, None).await?.0 == 200, "it goes on");
@@ -614,5 +624,46 @@ async fn what_waits_for_a_time_has_it_in_a_fork() -> Result<()> {
         seen.insert(expected);
     }
     ensure!(seen.contains(&(3, true, 1)) && seen.iter().any(|(_, is_there, _)| !is_there), "{seen:?}");
+    Ok(())
+}
+
+/// Checks that a fork knows which groups cannot be listed: it does not take a namespace for empty
+/// before it has asked their servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_whose_contents_are_not_known_stays_in_a_fork() -> Result<()> {
+    let parent = ControlPlane::builder().ephemeral().nodes(0).start().await?;
+    let services = Api::<APIService>::all(parent.client());
+    let lost = json!({"metadata": {"name": "v1.lost.example.com"}, "spec": {
+        "group": "lost.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+        "service": {"namespace": "default", "name": "nobody"}, "insecureSkipTLSVerify": true,
+    }});
+    services.create(&PostParams::default(), &object(lost)?).await?;
+    let namespaces = Api::<Namespace>::all(parent.client());
+    namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": "held"}}))?).await?;
+    let is_listed = || async {
+        let groups = parent.client().list_api_groups().await?;
+        Ok(groups.groups.iter().any(|group| group.name == "lost.example.com"))
+    };
+    until("the group is listed", is_listed, |is_listed| *is_listed).await?;
+    namespaces.delete("held", &DeleteParams::default()).await?;
+    let is_held = |namespace: Option<&Namespace>| {
+        let conditions = namespace.and_then(|namespace| namespace.status.as_ref()?.conditions.as_ref());
+        conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == "NamespaceDeletionDiscoveryFailure" && condition.status == "True"
+        })
+    };
+    until_object(namespaces.clone(), "held", is_held).await?;
+
+    let fork = parent.fork().await?;
+    let of_fork = Api::<Namespace>::all(fork.client());
+    fork.settle().await?;
+    ensure!(
+        is_held(of_fork.get_opt("held").await?.as_ref()),
+        "the fork ended a namespace that it cannot read"
+    );
+    let services = Api::<APIService>::all(fork.client());
+    services.delete("v1.lost.example.com", &DeleteParams::default()).await?;
+    until_object(of_fork, "held", |namespace| namespace.is_none()).await?;
+    ensure!(is_held(namespaces.get_opt("held").await?.as_ref()), "the parent's namespace is not the fork's");
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::groups::{RemoteResource, RemoteVersion};
 use super::{GROUP, PLURAL};
 use crate::Result;
 use crate::admission::generic::Source;
@@ -59,6 +60,12 @@ impl RemoteApi {
             is_available: conditions.iter().any(|c| c["type"] == "Available" && c["status"] == "True"),
             priorities: (number("groupPriorityMinimum"), number("versionPriority")),
         })
+    }
+
+    /// Returns the version with its resources, as discovery has it.
+    pub(super) fn serving(&self, resources: Option<Arc<[RemoteResource]>>) -> RemoteVersion {
+        let (group, version) = (self.group.clone(), self.version.clone());
+        RemoteVersion { group, version, priorities: self.priorities, resources }
     }
 
     /// Returns the path of the version's discovery document. All its other paths are below it.

@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::download::download;
-use super::groups::{RemoteGroups, RemoteResource, RemoteVersion};
+use super::groups::{RemoteGroups, RemoteResource};
 use super::{GROUP, PLURAL, RemoteApi, RemoteApis};
 use crate::cluster::Cluster;
 use crate::field::quote;
@@ -65,7 +65,15 @@ impl AvailabilityController {
     ///
     /// - `groups`: receives the groups that the aggregated servers serve.
     pub fn new(registry: Arc<Registry>, groups: Arc<RemoteGroups>) -> AvailabilityController {
-        AvailabilityController { registry, apis: RemoteApis::default(), groups }
+        let controller = AvailabilityController { registry, apis: RemoteApis::default(), groups };
+        // Until they are checked, discovery has what is stored as stale: a controller must not take
+        // it that their objects do not exist.
+        if controller.groups.load().is_empty()
+            && let Ok(apis) = controller.apis.load(&*controller.registry)
+        {
+            controller.groups.replace(apis.iter().map(|api| api.serving(None)).collect());
+        }
+        controller
     }
 
     /// Reconciles until the future is dropped.
@@ -88,12 +96,7 @@ impl AvailabilityController {
         let mut versions = Vec::new();
         let mut delay = API_SERVICE_CHECK.after(INTERVAL);
         for (api, outcome) in &outcomes {
-            versions.push(RemoteVersion {
-                group: api.group.clone(),
-                version: api.version.clone(),
-                priorities: api.priorities,
-                resources: outcome.resources.clone(),
-            });
+            versions.push(api.serving(outcome.resources.clone()));
         }
         // Discovery has them before watches report that they are available.
         self.groups.replace(versions);

@@ -94,6 +94,11 @@ pub struct RemoteGroups {
 }
 
 impl RemoteGroups {
+    /// Returns those that a fork begins with.
+    pub fn fork(&self) -> RemoteGroups {
+        RemoteGroups { versions: ArcSwap::new(self.load()), ..RemoteGroups::default() }
+    }
+
     /// Returns the current versions.
     pub fn load(&self) -> Arc<Vec<RemoteVersion>> {
         self.versions.load_full()

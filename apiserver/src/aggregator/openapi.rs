@@ -57,6 +57,11 @@ pub struct RemoteDocument {
 pub struct RemoteDocuments(ArcSwap<Vec<Arc<RemoteDocument>>>);
 
 impl RemoteDocuments {
+    /// Returns those that a fork begins with.
+    pub fn fork(&self) -> RemoteDocuments {
+        RemoteDocuments(ArcSwap::new(self.load()))
+    }
+
     /// Returns the current documents.
     pub fn load(&self) -> Arc<Vec<Arc<RemoteDocument>>> {
         self.0.load_full()

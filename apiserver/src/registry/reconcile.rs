@@ -3,15 +3,12 @@
 
 use std::sync::Arc;
 
-use coracle_clock::{Class, Delay};
+use coracle_clock::{AWAITED_RETRIES, Class, Delay};
 use coracle_storage::Event;
 use futures::future::{BoxFuture, OptionFuture};
 
 use super::{ObjectIndex, Registry};
 use crate::timers::RETRY_BACKOFF;
-
-/// The number of retries in a row that a test waits for, as of a controller's queue.
-const AWAITED_RETRIES: u32 = 5;
 
 /// Keeps something in accordance with the objects of a bucket.
 pub trait Reconcile: Send + 'static {

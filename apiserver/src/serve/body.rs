@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use http_body::{Frame, SizeHint};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::connections::Active;
 use super::flushes::Flushes;
@@ -104,6 +104,19 @@ impl Body {
     /// Creates a streamed body.
     pub fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Body {
         Body::of(Content::of_stream(chunks.boxed(), 0))
+    }
+
+    /// Ends a stream when the server closes, as watches end, so that its client does not take it for
+    /// broken off.
+    ///
+    /// - `closing`: turns true when the server closes
+    pub fn until_closed(mut self, mut closing: watch::Receiver<bool>) -> Body {
+        if let Content::Stream { chunks, .. } = &mut self.content {
+            let open = std::mem::replace(chunks, stream::empty().boxed());
+            let closed = async move { drop(closing.wait_for(|closing| *closing).await) };
+            *chunks = open.take_until(closed).boxed();
+        }
+        self
     }
 
     /// Sets the memory that a stream holds initially, in bytes.

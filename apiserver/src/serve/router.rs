@@ -57,7 +57,8 @@ pub async fn respond(
             let extension = shared.extensions.paths.iter().find(|paths| is_below(path, paths.prefix));
             if let Some(paths) = extension {
                 let body = &body.unwrap_or_else(|| Ok(Bytes::new()))?;
-                return (paths.respond)(PathRequest { parts, path, query, user: &user, body }).await;
+                let response = (paths.respond)(PathRequest { parts, path, query, user: &user, body }).await?;
+                return Ok(response.map(|body| body.until_closed(shared.closing.clone())));
             }
             let respond = async { respond_to_path(shared, &context, path) };
             // Generating an OpenAPI document takes long, and is done once.

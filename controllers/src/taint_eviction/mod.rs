@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use crate::settings::{Context, Settings};
 use crate::timers::TAINT_EVICTION;
-use plan::{Eviction, Step, plan, tainted_since};
+use plan::{Eviction, Step, observed_since, plan};
 
 pub struct TaintEvictionController {
     clock: Clock,
@@ -106,12 +106,7 @@ impl Controller for TaintEvictionController {
         let node = pod.as_deref().and_then(pods::node);
         let node = node.and_then(|node| self.nodes.get(&NamespacedName::new("", node)));
         let known = self.evictions().get(key).cloned();
-        let since = match (self.resumed, &pod, &node) {
-            (Some(resumed), Some(pod), Some(node)) => {
-                tainted_since(pod, node).filter(|since| *since < resumed).unwrap_or(now)
-            }
-            _ => now,
-        };
+        let since = observed_since(pod.as_deref(), node.as_deref(), self.resumed, now);
         let plan = plan(pod.as_deref(), node.as_deref(), known.as_ref(), since, now);
         if plan.is_cancelled {
             let about = pod.as_ref().map_or_else(|| reference(key), |pod| pod.object_ref(&()));

@@ -81,9 +81,23 @@ pub fn plan(
     Plan { is_cancelled, step }
 }
 
+/// Returns the time at which the taints of a pod's node were observed, if there is no earlier
+/// decision about the pod.
+///
+/// - `resumed`: the start of a fork, which takes it that earlier taints were observed at once
+pub fn observed_since(
+    pod: Option<&Pod>,
+    node: Option<&Node>,
+    resumed: Option<Timestamp>,
+    now: Timestamp,
+) -> Timestamp {
+    let (Some(pod), Some(node), Some(resumed)) = (pod, node, resumed) else { return now };
+    tainted_since(pod, node).filter(|since| *since < resumed).unwrap_or(now)
+}
+
 /// Returns the time from which the oldest taint has been on the node of a pod; None if it is not
 /// known.
-pub fn tainted_since(pod: &Pod, node: &Node) -> Option<Timestamp> {
+fn tainted_since(pod: &Pod, node: &Node) -> Option<Timestamp> {
     let tainted = no_execute_taints(node).filter_map(|taint| Some(taint.time_added.as_ref()?.0)).min()?;
     let scheduled = pods::conditions(pod).find(|condition| condition.type_ == "PodScheduled");
     let scheduled = scheduled.and_then(|condition| Some(condition.last_transition_time.as_ref()?.0));

@@ -27,3 +27,7 @@ pub use timer::{Class, Delay, Timer};
 pub use timers::{Pending, Source, Timers, UnderWay};
 pub use turns::{TakeTurn, TurnOrder, Turns};
 pub use wait::Wait;
+
+/// The number of retries in a row that a test waits for: whatever fails once more may fail for
+/// ever, and its next retry is a time that the clock may be advanced to.
+pub const AWAITED_RETRIES: u32 = 5;

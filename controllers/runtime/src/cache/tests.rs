@@ -132,7 +132,8 @@ fn own_writes_are_waited_for() {
 fn times_beyond_the_calendar_count_as_the_latest_one() {
     let lease = |time: &str| {
         let metadata = json!({"name": "a", "annotations": {"until": time}});
-        let text = json!({"metadata": metadata, "spec": {"renewTime": time}}).to_string();
+        let spec = json!({"renewTime": time, "holderIdentity": time});
+        let text = json!({"metadata": metadata, "spec": spec}).to_string();
         let lease = object::decode::<Lease>(&text).ok().and_then(object::downcast::<Lease>);
         lease.map(|lease| (lease.spec.as_ref().unwrap().renew_time.clone().unwrap().0, lease))
     };
@@ -144,6 +145,7 @@ fn times_beyond_the_calendar_count_as_the_latest_one() {
         let (renewed, lease) = lease(time).expect(time);
         assert_eq!(renewed, want.parse::<Timestamp>().unwrap(), "{time}");
         assert_eq!(lease.metadata.annotations.as_ref().unwrap()["until"], time);
+        assert_eq!(lease.spec.as_ref().unwrap().holder_identity.as_deref(), Some(time), "it is no time");
     }
     assert!(lease("soon").is_none());
 }

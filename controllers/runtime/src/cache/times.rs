@@ -10,7 +10,7 @@ use serde_json::Value;
 const LATEST: &str = "9999-12-30T22:00:00Z";
 
 /// Maps of texts that clients choose, which are not times of the API.
-const TEXTS: [&str; 2] = ["annotations", "labels"];
+const TEXTS: [&str; 3] = ["annotations", "data", "labels"];
 
 /// Returns the text of an object with later times replaced by the latest one; None if it has none.
 pub fn clamped(text: &str) -> Option<String> {
@@ -21,17 +21,29 @@ pub fn clamped(text: &str) -> Option<String> {
 /// Replaces times; returns whether there was one.
 fn clamp(value: &mut Value) -> bool {
     match value {
-        Value::String(text) if is_too_late(text) => {
-            LATEST.clone_into(text);
-            true
-        }
         Value::Array(items) => items.iter_mut().fold(false, |found, item| clamp(item) | found),
         Value::Object(members) => {
-            let members = members.iter_mut().filter(|(name, _)| !TEXTS.contains(&name.as_str()));
-            members.fold(false, |found, (_, member)| clamp(member) | found)
+            members.iter_mut().fold(false, |found, (name, member)| clamp_member(name, member) | found)
         }
         _ => false,
     }
+}
+
+fn clamp_member(name: &str, member: &mut Value) -> bool {
+    match member {
+        Value::String(text) if is_time(name) && is_too_late(text) => {
+            LATEST.clone_into(text);
+            true
+        }
+        Value::Object(_) if TEXTS.contains(&name) => false,
+        member => clamp(member),
+    }
+}
+
+/// Returns `true` for the names of times: `renewTime`, `timeAdded`, `deletionTimestamp`,
+/// `startedAt`.
+fn is_time(name: &str) -> bool {
+    name.starts_with("time") || name.contains("Time") || name.ends_with("At")
 }
 
 fn is_too_late(text: &str) -> bool {

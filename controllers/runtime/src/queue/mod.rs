@@ -18,7 +18,9 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Class, Clock, Delay, Pending, Source, TakeTurn, Timer, TurnOrder, UnderWay, Wait, Work};
+use coracle_clock::{
+    AWAITED_RETRIES, Class, Clock, Delay, Pending, Source, TakeTurn, Timer, TurnOrder, UnderWay, Wait, Work,
+};
 use futures::future::OptionFuture;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
@@ -38,8 +40,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug + Display + Send + Sync + 'static> Key f
 pub const FIRST_RETRY: Duration = Duration::from_millis(5);
 /// client-go's default: how long a retry waits at most.
 pub const MAX_RETRY: Duration = Duration::from_secs(1000);
-/// The number of retries in a row that have the timer [`RETRY`], and their longest delay.
-const FIRST_RETRIES: u32 = 5;
+/// The longest delay of a retry that has the timer [`RETRY`].
 const MAX_FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// A queue of keys; clones share it.
@@ -201,7 +202,7 @@ impl<K: Key> Queue<K> {
         self.0.metrics.retries.inc();
         let delay = self.0.first_retry.saturating_mul(1 << (failures - 1).min(20));
         let delay = delay.min(self.0.longest_retry);
-        let is_first = failures <= FIRST_RETRIES && delay <= MAX_FIRST_RETRY;
+        let is_first = failures <= AWAITED_RETRIES && delay <= MAX_FIRST_RETRY;
         let timer = if is_first { &RETRY } else { &RETRY_BACKOFF };
         self.add_after(key, timer.after(delay));
     }

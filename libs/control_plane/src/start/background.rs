@@ -25,6 +25,13 @@ pub struct RemoteApis {
     pub documents: Arc<RemoteDocuments>,
 }
 
+impl RemoteApis {
+    /// Returns the part that a fork begins with.
+    pub fn fork(&self) -> RemoteApis {
+        RemoteApis { groups: Arc::new(self.groups.fork()), documents: Arc::new(self.documents.fork()) }
+    }
+}
+
 /// Starts the tasks, which end when the returned set is dropped.
 pub fn spawn(
     options: &Options,

@@ -10,6 +10,7 @@ use coracle_builtin::rbac::RbacAuthorizer;
 use coracle_storage::Store;
 
 use super::access::Keys;
+use super::background::RemoteApis;
 use super::blocking::blocking;
 use super::origin::Origin;
 use super::phase::Started;
@@ -33,6 +34,8 @@ pub struct Beginning {
     pub initial_objects: Option<InitialObjects>,
     /// The definitions of these resources, as far as they were read.
     pub known_definitions: KnownDefinitions,
+    /// What aggregated servers serve, as far as it is known.
+    pub remote: RemoteApis,
     /// The requests that were refused before.
     pub refusals: Vec<Refusal>,
 }
@@ -84,6 +87,7 @@ impl Beginning {
             rbac,
             initial_objects,
             known_definitions,
+            remote: RemoteApis::default(),
             refusals,
         })
     }
@@ -108,6 +112,7 @@ impl Beginning {
             rbac,
             initial_objects,
             known_definitions,
+            remote: origin.remote.fork(),
             refusals,
         })
     }

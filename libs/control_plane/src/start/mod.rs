@@ -175,7 +175,7 @@ async fn start_phases(
         Some(origin) => Beginning::with(origin, options, started).await?,
     };
     let Beginning { mut preparation, resources, store, rbac, initial_objects, .. } = beginning;
-    let Beginning { keys, known_definitions, refusals, .. } = beginning;
+    let Beginning { keys, known_definitions, remote, refusals, .. } = beginning;
     let began_at = store.revision();
     let recording = match origin {
         None => preparation.recording.take().inspect(|recording| family.record(recording.clone())),
@@ -202,6 +202,7 @@ async fn start_phases(
         store: store.clone(),
         resources: resources.clone(),
         known_definitions: known_definitions.clone(),
+        remote: remote.clone(),
         rbac: access.rbac.clone(),
         certificates: access.certificates.clone(),
         signing_key: access.signing_key.clone(),
@@ -245,6 +246,7 @@ async fn start_phases(
         clock_file,
         recording: recording.clone(),
         known_definitions,
+        remote,
         forks: ForksOf { family, origin: origin_of_forks.clone() },
     };
     let served = serving::start(parts, started);

@@ -14,6 +14,7 @@ use coracle_clock::Clock;
 use coracle_controller_runtime::cache::CachedObjects;
 use coracle_storage::Store;
 
+use super::background::RemoteApis;
 use super::volumes::VolumeDirectories;
 use crate::forks::Lineage;
 use crate::kinds::Kinds;
@@ -32,6 +33,7 @@ pub struct Origin {
     pub resources: Arc<SharedResourceTable>,
     /// The definitions of these resources, which forks need not read.
     pub known_definitions: KnownDefinitions,
+    pub remote: RemoteApis,
     pub rbac: Arc<RbacAuthorizer>,
     pub certificates: Arc<Certificates>,
     pub signing_key: Arc<SigningKey>,

@@ -52,6 +52,7 @@ pub struct Parts<'a> {
     pub clock_file: Option<ClockFile>,
     pub recording: Option<Recording>,
     pub known_definitions: KnownDefinitions,
+    pub remote: RemoteApis,
     pub forks: ForksOf,
 }
 
@@ -103,7 +104,15 @@ impl Phase for Server {
 pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
     let Parts { options, kinds, preparation, access, registry, identity_lease, .. } = parts;
     let Parts {
-        server_objects, refusals, readiness, clock_file, recording, known_definitions, forks, ..
+        server_objects,
+        refusals,
+        readiness,
+        clock_file,
+        recording,
+        known_definitions,
+        remote,
+        forks,
+        ..
     } = parts;
     let Preparation { clock, manual_clock, metrics, auditor, listener, tracer, is_selected, .. } =
         preparation;
@@ -143,7 +152,6 @@ pub fn start(parts: Parts<'_>, started: &mut Started) -> Served {
         let paths = other_paths.iter().cloned().chain(["/version".to_owned()]);
         ZPages::new(registry.now(), GIT_VERSION, paths, options.values())
     };
-    let remote = RemoteApis::default();
     let address = listener.address();
     let discovery = Discovery::new(address.to_string(), other_paths, registry.resources.clone())
         .with_remote(remote.groups.clone(), remote.documents.clone());
