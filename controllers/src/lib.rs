@@ -62,7 +62,14 @@ pub use settings::{CertificateTemplate, Context, IsEnabled, Settings, Sign, Sign
 /// All controllers of kube-controller-manager that there are.
 // A constant would have all of them compiled again in each crate that uses it.
 pub static CONTROLLERS: &[ControllerDescriptor<Settings>] = &[
-    ControllerDescriptor::of::<persistentvolume_attach_detach::AttachDetachController>(),
+    ControllerDescriptor {
+        name: persistentvolume_attach_detach::NAME,
+        start: |context, readiness| {
+            let ready = move || readiness.ready(persistentvolume_attach_detach::NAME);
+            persistentvolume_attach_detach::run(context, ready).boxed()
+        },
+        is_possible: |_| true,
+    },
     ControllerDescriptor::of::<bootstrap_signer::BootstrapSigner>(),
     ControllerDescriptor::of::<certificatesigningrequest_approving::CertificateSigningRequestApprover>(),
     ControllerDescriptor::of::<certificatesigningrequest_cleaner::CertificateSigningRequestCleaner>(),

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::volumes::{Driver, NODE, Scenario, claim, is_terminating};
 use coracle_e2e::wait::until;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttributesClass};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
@@ -97,11 +97,21 @@ async fn only_attachments_of_the_controller_are_deleted() -> Result<()> {
     let api: Api<VolumeAttachment> = Api::all(scenario.client());
     let own = api.list(&ListParams::default()).await?.items;
     let own = own.first().context("it is not attached")?.name_any();
+    let volume: PersistentVolume = Api::all(scenario.client()).get(&bound_claim.volume).await?;
+    let source = volume.spec.and_then(|spec| spec.csi).context("it is of no driver")?;
+    let attached = format!("kubernetes.io/csi/{}^{}", source.driver, source.volume_handle);
+    let nodes: Api<Node> = Api::all(scenario.client());
+    let on_node = async || -> Result<Vec<String>> {
+        let status = nodes.get(NODE).await?.status.unwrap_or_default();
+        Ok(status.volumes_attached.into_iter().flatten().map(|volume| volume.name).collect())
+    };
+    until("the node has it", on_node, |volumes| *volumes == [&*attached]).await?;
     for (name, volume) in [("theirs", bound_claim.volume.as_str()), ("idle", "no-such-volume")] {
         create::<VolumeAttachment>(&api, attachment(name, volume)).await?;
     }
     scenario.delete::<k8s_openapi::api::core::v1::Pod>("user").await?;
     until("its own is gone", async || Ok(api.get_opt(&own).await?), Option::is_none).await?;
+    until("the node has none", on_node, Vec::is_empty).await?;
     scenario.restart(coracle_e2e::cluster::Termination::Stop).await?;
     scenario.until_settled().await?;
     let api: Api<VolumeAttachment> = Api::all(scenario.client());

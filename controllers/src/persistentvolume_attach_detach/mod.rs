@@ -8,12 +8,15 @@
 //!    detaches;
 //! 3. pods get an event when their volume is attached, or with the reason why it cannot be.
 //!
+//! Another queue keeps the list of attached volumes in the status of each node (`node_status.rs`).
+//!
 //! Only nodes with the annotation for it are handled, and only drivers whose CSIDriver requires
 //! attachment. A client's attachment is not touched: only attachments with the name that this
 //! controller generates for a volume and a node are deleted. The controller remembers its
 //! attachments of a deleted volume; a process that did not observe the volume ignores its
 //! attachments.
 
+mod node_status;
 mod plan;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -24,7 +27,7 @@ use coracle_controller_runtime::events::Recorder;
 use coracle_controller_runtime::queue::Queue;
 use coracle_controller_runtime::{
     Action, Controller, Error, Initialize, ReconcileContext, Sources, ignore_conflict, ignore_not_found,
-    uid_precondition,
+    run_all, start_part, uid_precondition,
 };
 use coracle_kinds::pods::{self, is_terminated, pod_claims};
 use coracle_kinds::storage::attachment::{self, attachment, is_attached, volume_of};
@@ -38,10 +41,19 @@ use kube::ResourceExt;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::settings::{Context, Settings};
+use node_status::NodeStatusController;
 use plan::{Observed, plan};
+
+pub const NAME: &str = "persistentvolume-attach-detach-controller";
 
 /// The annotation of a node that leaves its attachments to this controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+/// Runs both queues.
+pub async fn run(context: Context, ready: impl FnOnce()) {
+    let parts = [start_part::<_, AttachDetachController>, start_part::<_, NodeStatusController>];
+    run_all(context, &parts, ready).await;
+}
 
 pub struct AttachDetachController {
     recorder: Recorder,
@@ -82,7 +94,7 @@ impl Initialize<Settings> for AttachDetachController {
 }
 
 impl Controller for AttachDetachController {
-    const NAME: &'static str = "persistentvolume-attach-detach-controller";
+    const NAME: &'static str = NAME;
     const QUEUE_NAME: &'static str = "attach_detach";
     /// A volume.
     type Key = NamespacedName;
@@ -222,9 +234,13 @@ impl AttachDetachController {
     }
 
     fn is_managed(&self, node: &str) -> bool {
-        let node = self.nodes.get(&NamespacedName::new("", node));
-        node.is_some_and(|node| annotation(&node.metadata, MANAGED) == Some("true"))
+        self.nodes.get(&NamespacedName::new("", node)).is_some_and(|node| is_managed(&node))
     }
+}
+
+/// Returns `true` if the attachments of a node are left to this controller.
+fn is_managed(node: &Node) -> bool {
+    annotation(&node.metadata, MANAGED) == Some("true")
 }
 
 /// Enqueues the volume of a claim.

@@ -40,7 +40,7 @@ impl Index<VolumeAttachment> for ByVolume {
     }
 }
 
-/// Finds the pods that are bound to a node.
+/// Finds the pods that are bound to a node, and its attachments.
 pub struct ByNode;
 
 impl ByNode {
@@ -53,5 +53,11 @@ impl ByNode {
 impl Index<Pod> for ByNode {
     fn keys(pod: &Pod) -> Vec<NamespacedName> {
         pods::node(pod).into_iter().map(ByNode::key).collect()
+    }
+}
+
+impl Index<VolumeAttachment> for ByNode {
+    fn keys(attachment: &VolumeAttachment) -> Vec<NamespacedName> {
+        vec![ByNode::key(&attachment.spec.node_name)]
     }
 }
