@@ -12,10 +12,6 @@ use futures::future::{self, BoxFuture};
 use serde_json::{Value, json};
 
 use crate::field::quote;
-use crate::fields::apply::ApplyTo;
-use crate::fields::entry;
-use crate::fields::manage::FieldManager;
-use crate::fields::versions::Versions;
 use crate::flow_control::{FLOW_SCHEMAS, GROUP, PRIORITY_LEVELS};
 use crate::names::GroupResource;
 use crate::object_meta::ObjectMeta;
@@ -89,28 +85,9 @@ impl FlowSchemaStatus {
         let info = self.registry.find(GROUP, "v1", FLOW_SCHEMAS).ok_or(Error::UnknownResource)?;
         let now = rfc3339(self.registry.now());
         condition["lastTransitionTime"] = now.as_str().into();
-        let configuration = json!({
-            "apiVersion": &info.api_version, "kind": &*info.kind,
-            "metadata": {"name": name}, "status": {"conditions": [condition]},
-        });
-        let versions = Versions::of(&info);
-        let to = ApplyTo { type_ref: &info.type_ref, kind: &info.kind, versions: Some(&versions) };
-        let applier = FieldManager {
-            manager: MANAGER,
-            api_version: &info.api_version,
-            subresource: "status",
-            now: &now,
-        };
-        let changed = |current: &Value| {
-            let mut live = current.clone();
-            live.set_meta("managedFields", Value::Null);
-            let applied = to.apply(&live, &entry::entries_of(current), &configuration, applier, true)?;
-            let mut schema = applied.object;
-            schema.set_meta("managedFields", entry::write(applied.entries));
-            Ok(schema)
-        };
-        let target = Target { info: info.clone(), namespace: String::new(), name: name.to_owned() };
-        self.registry.rewrite(&target, false, changed).await
+        let target = Target { info, namespace: String::new(), name: name.to_owned() };
+        let status = json!({"conditions": [condition]});
+        self.registry.apply_status(&target, MANAGER, &status).await
     }
 }
 

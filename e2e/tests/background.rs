@@ -155,6 +155,17 @@ async fn a_control_plane_runs_in_the_background_until_down() -> Result<()> {
     let metadata = ObjectMeta { name: Some("kept".to_owned()), ..ObjectMeta::default() };
     maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await?;
 
+    // It is selected again, and its context comes back.
+    let mut changed = home.kubeconfig()?;
+    changed.current_context = Some("prod".to_owned());
+    changed.contexts.retain(|context| context.name != "coracle");
+    fs::write(home.path(".kube/config"), serde_json::to_string(&changed)?)?;
+    let again = home.up(&[]).await?;
+    assert!(again.starts_with("coracle is already running; it keeps its flags\n"), "{again}");
+    assert_eq!(rows(&again)["before"], rows(&text)["before"]);
+    assert_eq!(home.kubeconfig()?.current_context.as_deref(), Some("coracle"));
+    home.client("coracle").await?;
+
     let status = home.run(&["status"], 0).await?;
     let process = home.process("coracle")?;
     let state = home.state("coracle");

@@ -63,6 +63,9 @@ fn names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// The beginning of a backup.
+const EARLIER: &str = "coracle backup 1\n";
+
 async fn start(data: &Path) -> Result<(Cluster, JsonClient)> {
     let cluster = cluster().data_dir(data).flag("--controllers", "").start().await?;
     let client = JsonClient::new(&cluster.endpoint().await?).await?;
@@ -102,7 +105,10 @@ async fn a_backup_is_restored_above_its_revisions() -> Result<()> {
     fill(&mut client).await?;
     let kubeconfig = text(cluster.kubeconfig())?.to_owned();
     let saved = ["backup", "saved", "--kubeconfig", &kubeconfig];
-    fs::write(directory.join("saved"), "an earlier one")?;
+    fs::write(directory.join("saved"), "of another program")?;
+    fail(directory, &saved, "it exists and is not a backup").await?;
+    assert_eq!(fs::read_to_string(directory.join("saved"))?, "of another program");
+    fs::write(directory.join("saved"), EARLIER)?;
     let report = succeed(directory, &saved).await?;
     assert!(report.contains(" objects at revision "), "{report}");
     assert_eq!(fs::metadata(directory.join("saved"))?.permissions().mode() & 0o777, 0o600);
@@ -258,10 +264,10 @@ async fn a_cut_download_leaves_nothing() -> Result<()> {
         ("another response", b"{}", 2, "not a backup"),
     ] {
         fs::write(directory.join("config"), broken_server(content, length).await?)?;
-        fs::write(directory.join("saved"), "an earlier one")?;
+        fs::write(directory.join("saved"), EARLIER)?;
         fail(directory, &["backup", "saved", "--kubeconfig", "config"], line).await.context(case)?;
         assert_eq!(names(directory)?, ["config", "saved"], "{case}");
-        assert_eq!(fs::read_to_string(directory.join("saved"))?, "an earlier one", "{case}");
+        assert_eq!(fs::read_to_string(directory.join("saved"))?, EARLIER, "{case}");
     }
     symlink("saved", directory.join("link"))?;
     fail(directory, &["backup", "link", "--kubeconfig", "config"], "not a regular file").await?;

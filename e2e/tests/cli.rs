@@ -14,10 +14,11 @@ use coracle_e2e::{binary, cluster};
 use http_body_util::BodyExt;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Timeout of everything that is not measured.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -186,7 +187,8 @@ async fn errors_are_one_line_and_leave_no_files() -> Result<()> {
             "cannot reach http://127.0.0.1:1: tcp connect error: Connection refused",
         ),
         (&["kubeconfig"], 1, "kubeconfig"),
-        (&["run", "--", "no-such-program"], 1, "no-such-program"),
+        (&["run", "--", "no-such-program"], 127, "no-such-program"),
+        (&["run", "--", "/"], 126, "/: "),
     ] {
         assert_rejected(directory.path(), arguments, code, line).await?;
         assert_eq!(fs::read_dir(directory.path())?.count(), 0, "{arguments:?}");
@@ -266,6 +268,34 @@ async fn run_ends_with_its_command() -> Result<()> {
 
     let killed = run(directory.path(), &["run", "--", "sh", "-c", "kill -9 $$"]).await?;
     assert_eq!(killed.status.code(), Some(128 + 9), "as a shell says it");
+    Ok(())
+}
+
+/// Checks that a command that is interrupted ends by itself, as a suite does that removes what it
+/// has made; and that it is killed by the second signal.
+#[tokio::test]
+async fn run_passes_a_signal_on_to_its_command() -> Result<()> {
+    const IGNORING: &str = "trap '' TERM; echo begun; while :; do sleep 0.05; done";
+    const TIDY: &str = "trap 'echo tidied; exit 7' TERM; echo begun; while :; do sleep 0.05; done";
+    let directory = TempDir::new()?;
+    for (script, signals, code, printed) in [(TIDY, 1, 7, "tidied\n"), (IGNORING, 2, 128 + 9, "")] {
+        let mut command = coracle(directory.path(), &["run", "--", "sh", "-c", script]);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let process = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("it ended")?;
+        let mut output = BufReader::new(child.stdout.take().context("no output")?);
+        let mut line = String::new();
+        timeout(DEADLINE, output.read_line(&mut line)).await??;
+        for _ in 0..signals {
+            kill_process(process, Signal::TERM)?;
+            // Two signals that come together are one.
+            sleep(Duration::from_millis(300)).await;
+        }
+        let status = timeout(DEADLINE, child.wait()).await.context("it does not end")??;
+        assert_eq!(status.code(), Some(code), "{script}");
+        let mut rest = String::new();
+        timeout(DEADLINE, output.read_to_string(&mut rest)).await??;
+        assert_eq!(rest, printed);
+    }
     Ok(())
 }
 
@@ -485,6 +515,33 @@ async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
     let wrong = command(&["serve"]).env("CORACLE_LISTEN", "here").output();
     let stderr = String::from_utf8(timeout(DEADLINE, wrong).await??.stderr)?;
     assert!(stderr.starts_with("coracle: invalid value 'here' for CORACLE_LISTEN: "), "{stderr}");
+    Ok(())
+}
+
+/// Returns an output whose reader has gone.
+fn unread() -> Result<Stdio> {
+    let (_, writer) = std::io::pipe()?;
+    Ok(writer.into())
+}
+
+/// Checks that nobody has to read all of the output, and that a full disk is reported.
+#[tokio::test]
+async fn output_that_is_not_read_is_no_error() -> Result<()> {
+    let directory = TempDir::new()?;
+    for (output, code, line) in [
+        (unread()?, 0, ""),
+        (
+            fs::OpenOptions::new().write(true).open("/dev/full")?.into(),
+            1,
+            "coracle: standard output: No space left",
+        ),
+    ] {
+        let child = coracle(directory.path(), &["version"]).stdout(output).stderr(Stdio::piped()).spawn()?;
+        let output = timeout(DEADLINE, child.wait_with_output()).await??;
+        let stderr = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.starts_with(line) && stderr.is_empty() == line.is_empty(), "{stderr}");
+    }
     Ok(())
 }
 

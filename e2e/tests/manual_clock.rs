@@ -241,6 +241,7 @@ async fn what_is_impossible_is_refused() -> Result<()> {
         (json!({}), 422),
         (json!({"mode": "fast"}), 400),
         (json!({"next": -1}), 400),
+        (json!({"advance": "1h", "maxTimers": 0}), 422),
         (json!({"advance": "1h", "maxTimers": 3}), 409),
     ] {
         let (status, answer) = client.send("POST", CLOCK, Some(body.clone())).await?;

@@ -160,7 +160,7 @@ impl AvailabilityController {
         }
         let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
         let target = Target { info, namespace: String::new(), name: api.name.clone() };
-        self.registry.rewrite(&target, false, |stored| Ok(changed(stored))).await
+        self.registry.rewrite_status(&target, false, |stored| Ok(changed(stored))).await
     }
 }
 

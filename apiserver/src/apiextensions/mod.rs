@@ -36,10 +36,7 @@ use coracle_clock::Delay;
 use futures::future::{self, BoxFuture};
 use serde_json::Value;
 
-use crate::fields::manage::{self, FieldManager};
-use crate::fields::versions::Versions;
 use crate::names::GroupResource;
-use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::{Reconcile, Registry, Stored, Target, parse};
 use crate::resource_info::{Conversion, ResourceInfo, ResourceTable};
@@ -52,9 +49,6 @@ use webhook_converter::WebhookConverter;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-
-/// The field manager of the server's own writes.
-const MANAGER: &str = "kube-apiserver";
 
 /// The wait before the next try after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -222,20 +216,10 @@ impl CustomResources {
         let changed = |current: &Value| {
             let mut definition = current.clone();
             edit(&mut definition);
-            let writer = FieldManager {
-                manager: MANAGER,
-                api_version: &info.api_version,
-                subresource: "status",
-                now: &rfc3339(self.registry.now()),
-            };
-            let managed_fields = manage::update(&Versions::of(&info), writer, Some(current), &definition);
-            // A built-in kind is converted in the process.
-            definition.set_meta("managedFields", managed_fields.unwrap_or_default());
             Ok(definition)
         };
-        let info = info.clone();
         let target = Target { info, namespace: String::new(), name: name.to_owned() };
-        self.registry.rewrite(&target, false, changed).await
+        self.registry.rewrite_status(&target, false, changed).await
     }
 }
 

@@ -27,6 +27,9 @@ use crate::{Error, Result};
 const GROUP: &str = "admissionregistration.k8s.io";
 const PLURAL: &str = "validatingadmissionpolicies";
 
+/// The manager of the statuses.
+const MANAGER: &str = "validatingadmissionpolicy-status";
+
 /// The delay before a failed update is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -96,17 +99,9 @@ impl PolicyStatus {
         let generation = policy.pointer("/metadata/generation").cloned().unwrap_or_default();
         let type_checking =
             if warnings.is_empty() { json!({}) } else { json!({"expressionWarnings": warnings}) };
-        let changed = |current: &Value| {
-            let mut policy = current.clone();
-            if !policy["status"].is_object() {
-                policy["status"] = json!({});
-            }
-            policy["status"]["observedGeneration"] = generation.clone();
-            policy["status"]["typeChecking"] = type_checking.clone();
-            Ok(policy)
-        };
+        let status = json!({"observedGeneration": generation, "typeChecking": type_checking});
         let info = self.registry.find(GROUP, "v1", PLURAL).ok_or(Error::UnknownResource)?;
         let target = Target { info, namespace: String::new(), name: name.to_owned() };
-        self.registry.rewrite(&target, false, changed).await
+        self.registry.apply_status(&target, MANAGER, &status).await
     }
 }

@@ -4,6 +4,8 @@
 //! stored. A lock for each namespace keeps writers from overtaking each other; a write of a quota
 //! without the lock makes the reservation be made again.
 
+use std::sync::Arc;
+
 use coracle_storage::{Expect, Write};
 use serde_json::Value;
 
@@ -52,10 +54,12 @@ impl Registry {
         let quotas = stored.iter().map(|quota| parse(quota)).collect::<Result<Vec<Value>>>()?;
         let name = writing.admitted_name(operation, object);
         let reserved = reserver.reserve(&writing.attributes(operation, &name, object, old), &quotas)?;
-        let write = |(stored, quota): (&std::sync::Arc<Stored>, Option<Value>)| {
+        let write = |((stored, quota), reserved): ((&Arc<Stored>, &Value), Option<Value>)| {
+            let mut reserved = reserved?;
+            self.track_status(&info, quota, &mut reserved);
             let expect = Expect::Revision(stored.revision);
-            Some(Write::put(stored.key.clone(), expect, stored_bytes(&info, quota?)))
+            Some(Write::put(stored.key.clone(), expect, stored_bytes(&info, reserved)))
         };
-        Ok(stored.iter().zip(reserved).filter_map(write).collect())
+        Ok(stored.iter().zip(&quotas).zip(reserved).filter_map(write).collect())
     }
 }

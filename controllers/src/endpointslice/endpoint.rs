@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort};
 
 use crate::service_endpoints::pods::{addresses, find_port, hostname, target_ref};
+use crate::service_endpoints::port_hash;
 
 /// The label of a node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -89,7 +90,9 @@ pub fn ports(pod: &Pod, service: &Service) -> Vec<EndpointPort> {
             app_protocol: port.app_protocol.clone(),
         })
     };
-    ports.filter_map(endpoint_port).collect()
+    let mut ports: Vec<EndpointPort> = ports.filter_map(endpoint_port).collect();
+    ports.sort_by_key(port_hash::of_slice);
+    ports
 }
 
 /// Returns `true` if the condition of an endpoint says that it is ready.

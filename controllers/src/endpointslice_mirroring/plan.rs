@@ -15,6 +15,7 @@ use super::MANAGER;
 use crate::service_endpoints::LAST_CHANGE_TRIGGER_TIME;
 use crate::service_endpoints::endpoint_set::{EndpointSet, identity, is_same};
 use crate::service_endpoints::gauges::Counts;
+use crate::service_endpoints::port_hash;
 use crate::service_endpoints::slices::{MANAGED_BY, PortKey, SERVICE_NAME, SliceChanges, port_key};
 use crate::service_endpoints::subsets::{Member, pack};
 
@@ -86,7 +87,8 @@ fn desired_endpoints(
 ) -> BTreeMap<Key, (Vec<EndpointPort>, EndpointSet)> {
     let mut desired: BTreeMap<Key, (Vec<EndpointPort>, EndpointSet)> = BTreeMap::new();
     for subset in pack(members(endpoints, totals)) {
-        let ports: Vec<EndpointPort> = subset.ports.iter().flatten().map(slice_port).collect();
+        let mut ports: Vec<EndpointPort> = subset.ports.iter().flatten().map(slice_port).collect();
+        ports.sort_by_key(port_hash::of_slice);
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
         let all: Vec<_> = ready.chain(not_ready).collect();

@@ -45,7 +45,16 @@ pub async fn get_scale(
     for resource in resources {
         let scales = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
         match scales.get_scale(&target.name).await {
-            Ok(scale) => return Ok(Target { scale, resource }),
+            Ok(scale) => {
+                let target = Target { scale, resource };
+                return match parse_selector(target.selector()) {
+                    Ok(_) => Ok(target),
+                    Err(error) => Err(format!(
+                        "received an object from a /scale endpoint which was not convertible to autoscaling Scale: \
+                         failed to parse target selector: {error}"
+                    )),
+                };
+            }
             Err(error) => first_error = first_error.or(Some(Error::from(error).message())),
         }
     }
@@ -124,15 +133,21 @@ fn parse_requirement(text: &str) -> Result<Expression, String> {
         Ok(list.split(',').map(|value| value.trim().to_owned()).collect())
     };
     let key = |key: &str| key.trim().to_owned();
+    let value = |value: &str| {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let value = value.trim();
+        let is_valid = value.chars().all(is_valid);
+        is_valid.then(|| value.to_owned()).ok_or_else(|| format!("unable to parse requirement: {text:?}"))
+    };
     let word = |word: &str| text.split_once(&format!(" {word} "));
     Ok(if let Some((name, list)) = word("notin") {
         Expression::NotIn(key(name), values(list)?)
     } else if let Some((name, list)) = word("in") {
         Expression::In(key(name), values(list)?)
-    } else if let Some((name, value)) = text.split_once("!=") {
-        Expression::NotEqual(key(name), key(value))
-    } else if let Some((name, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-        Expression::Equal(key(name), key(value))
+    } else if let Some((name, text)) = text.split_once("!=") {
+        Expression::NotEqual(key(name), value(text)?)
+    } else if let Some((name, text)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        Expression::Equal(key(name), value(text)?)
     } else if let Some(name) = text.strip_prefix('!') {
         Expression::DoesNotExist(key(name))
     } else if text.contains(char::is_whitespace) {
@@ -173,6 +188,8 @@ mod tests {
         ] {
             assert_eq!(text_selects(selector, &meta), want, "{selector}");
         }
-        assert!(parse_selector("app in x").is_err());
+        for wrong in ["app in x", "app in (", "app===", "app=a b"] {
+            assert!(parse_selector(wrong).is_err(), "{wrong}");
+        }
     }
 }

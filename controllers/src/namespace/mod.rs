@@ -2,7 +2,7 @@
 //! finalizer.
 //!
 //! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]),
-//! after each of its changes, and when its last pod is deleted; then:
+//! after each of its later changes, and when its last pod is deleted; then:
 //! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
 //! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as
 //!    they run (KEP-5080);
@@ -69,13 +69,17 @@ impl Controller for NamespaceController {
     fn sources(&self, sources: &mut Sources<String>) {
         let grace = self.grace;
         let (clock, namespaces, pods) = (self.clock.clone(), self.namespaces.clone(), self.pods.clone());
+        let time = self.clock.clone();
         sources
             .on(&self.namespaces, move |change, queue| {
-                if let Some(namespace) = change.new.as_ref().filter(|n| deleted(n).is_some()) {
-                    queue.add_after(
-                        NamespacedName::of(namespace.as_ref()).name,
-                        NAMESPACE_DELETION.after(grace),
-                    );
+                let Some(namespace) = &change.new else { return };
+                let Some(at) = deleted(namespace) else { return };
+                let name = NamespacedName::of(namespace.as_ref()).name;
+                // kube-controller-manager waits after each change, its own ones too.
+                let is_known = change.old.as_ref().is_some_and(|old| deleted(old).is_some());
+                match is_known && is_over(grace, at, time.now()) {
+                    true => queue.add(name),
+                    false => queue.add_after(name, NAMESPACE_DELETION.after(grace)),
                 }
             })
             // kube-controller-manager waits for its next retry instead.

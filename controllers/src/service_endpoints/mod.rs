@@ -13,6 +13,7 @@
 pub mod endpoint_set;
 pub mod gauges;
 pub mod pods;
+pub mod port_hash;
 pub mod rate_limit;
 pub mod selection;
 pub mod slices;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset};
 
+use super::port_hash;
+
 /// The maximum number of addresses of Endpoints.
 pub const MAX_ADDRESSES: usize = 1000;
 
@@ -33,21 +35,6 @@ fn port_key(port: &EndpointPort) -> PortKey {
     (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone())
 }
 
-/// Returns the hash by which kube-controller-manager orders ports: FNV-1a, in 128 bits, of the port as
-/// Go prints it.
-fn port_hash(port: &EndpointPort) -> u128 {
-    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let printed = format!(
-        "(v1.EndpointPort){{Name:(string){} Port:(int32){} Protocol:(v1.Protocol){} AppProtocol:(*string){}}}",
-        port.name.as_deref().unwrap_or_default(),
-        port.port,
-        port.protocol.as_deref().unwrap_or_default(),
-        port.app_protocol.as_deref().unwrap_or("<nil>"),
-    );
-    printed.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
-}
-
 /// Packs addresses into subsets. An address with several entries for a port is ready only if all of
 /// them are.
 pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
@@ -65,7 +52,7 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     for (port, of_port) in ports.into_values() {
         subsets.entry(of_port).or_default().extend(port);
     }
-    subsets.values_mut().for_each(|ports| ports.sort_by_key(port_hash));
+    subsets.values_mut().for_each(|ports| ports.sort_by_key(port_hash::of_endpoints));
     let with = |members: &Readiness, is_ready: bool| {
         let keys = members.iter().filter(|(_, ready)| **ready == is_ready).map(|(key, _)| key);
         let addresses: Vec<EndpointAddress> = keys.filter_map(|key| addresses.get(key).cloned()).collect();

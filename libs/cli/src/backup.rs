@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use coracle_apiserver::serve::BACKUP_PATH;
 use coracle_storage::backup;
-use coracle_storage::backup::Summary;
+use coracle_storage::backup::{BackupError, Summary};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
@@ -25,7 +25,7 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an error's text that are reported.
 const MAX_ERROR: usize = 2 << 10;
 
-/// Saves a backup in a file, which is replaced if it exists. Until it is complete and checked it
+/// Saves a backup in a file, which is replaced if it is a backup already. Until it is complete and checked it
 /// has another name, and only its owner may read it.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub async fn download(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     let mut signals = Signals::new()?;
     tokio::select! {
         saved = save(kubeconfig, to) => saved,
-        () = signals.next() => bail!("interrupted"),
+        _ = signals.next() => bail!("interrupted"),
     }
 }
 
@@ -59,16 +59,24 @@ async fn save(kubeconfig: Option<&Path>, to: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Refuses to replace anything except a regular file, such as a device or a link.
+/// Refuses to replace anything except another backup, such as a device, a link, or a file of another
+/// program.
 fn check_target(to: &Path) -> Result<()> {
     match fs::symlink_metadata(to) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error.into()),
         Ok(metadata) => {
             ensure!(metadata.is_file(), "it exists and is not a regular file");
+            ensure!(metadata.len() == 0 || is_backup(to)?, "it exists and is not a backup");
             Ok(())
         }
     }
+}
+
+/// Returns `true` if a file begins as a backup does, whether or not it is complete.
+fn is_backup(path: &Path) -> std::io::Result<bool> {
+    let reader = backup::Reader::new(BufReader::new(File::open(path)?));
+    Ok(!matches!(reader, Err(BackupError::Foreign)))
 }
 
 /// Writes the server's response into a file.

@@ -65,7 +65,9 @@ pub async fn run(flags: &Controllers) -> Result<()> {
         |name: &str| coracle_control_plane::controllers::is_selected(&flags.options.controllers, name);
     let selected = coracle_controllers::CONTROLLERS.iter().filter(|known| is_selected(known.name));
     let selected: Vec<_> = selected.collect();
-    let stop = Box::pin(signals.next());
+    let stop = Box::pin(async {
+        let _ = signals.next().await;
+    });
     let work = Box::pin(async move { runtime::run_selected(context, selected, Readiness::default()).await });
     if flags.manager.leader_elect {
         let identity = coracle_control_plane::controllers::identity(&Identities::default());

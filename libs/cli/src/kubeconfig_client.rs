@@ -51,6 +51,16 @@ fn plain(error: KubeconfigError, name: &str) -> Error {
             _ => anyhow!("{}: {error}", path.display()),
         },
         KubeconfigError::CurrentContextNotSet => anyhow!("{name}: no context is current: {NEXT}"),
+        // As after `coracle down`.
+        KubeconfigError::LoadContext(context) if context.is_empty() => {
+            anyhow!("{name}: no context is current: {NEXT}")
+        }
+        KubeconfigError::LoadContext(context) => {
+            anyhow!("{name}: the context {context:?} does not exist: {NEXT}")
+        }
+        KubeconfigError::LoadClusterOfContext(context) => {
+            anyhow!("{name}: the cluster of the context {context:?} does not exist: {NEXT}")
+        }
         error => anyhow!("{name}: {error}"),
     }
 }

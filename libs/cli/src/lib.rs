@@ -10,6 +10,7 @@ mod envtest;
 mod kept_log;
 mod kubeconfig_client;
 mod open;
+mod output;
 mod port_holder;
 mod problems;
 mod process;
@@ -17,6 +18,7 @@ mod range;
 mod ready;
 mod replay;
 mod run;
+mod shell;
 mod testing;
 
 use std::fmt::Display;
@@ -32,6 +34,7 @@ use coracle_storage::backup::Summary;
 
 use background::Background;
 use cli::{Cli, Command, Controllers, Log, Serve, Up};
+use output::say;
 use process::{block_on, block_on_quietly, error_line, one_line, report_failure};
 use testing::{clock, diff, fork, settle, ui, why};
 
@@ -42,6 +45,11 @@ const USAGE_ERROR: u8 = 2;
 ///
 /// - `kinds`: those of the control planes that it starts.
 pub fn main(kinds: Kinds) -> ExitCode {
+    let code = run(kinds);
+    if output::failed() { ExitCode::FAILURE } else { code }
+}
+
+fn run(kinds: Kinds) -> ExitCode {
     // For the files that libraries create, such as sled's; commands of `run` get the umask of the
     // caller.
     let umask = coracle_private_fs::set_private_umask();
@@ -93,14 +101,14 @@ pub fn main(kinds: Kinds) -> ExitCode {
             let file = data_dir.join("kubeconfig");
             match std::fs::read_to_string(&file) {
                 Ok(text) => {
-                    print!("{text}");
+                    output::write(&text);
                     ExitCode::SUCCESS
                 }
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
         Command::Ready { kubeconfig, log } => block_on(log, async {
-            println!("{} is ready", ready::check(kubeconfig.as_deref()).await?);
+            say!("{} is ready", ready::check(kubeconfig.as_deref()).await?);
             Ok(ExitCode::SUCCESS)
         }),
         Command::Check { data_dir } => check(&data_dir, kinds),
@@ -151,7 +159,7 @@ pub fn main(kinds: Kinds) -> ExitCode {
         Command::Backup { file, kubeconfig, log } => block_on(log, async {
             let summary = backup::download(kubeconfig.as_deref(), &file).await?;
             let Summary { revision, objects } = summary;
-            println!("{objects} objects at revision {revision} are saved in {}", file.display());
+            say!("{objects} objects at revision {revision} are saved in {}", file.display());
             Ok(ExitCode::SUCCESS)
         }),
         Command::Restore { file, data_dir, bump_revision, etcd } => match etcd.options() {
@@ -165,7 +173,7 @@ pub fn main(kinds: Kinds) -> ExitCode {
         },
         Command::EnvtestAssets { directory } => envtest_assets(directory.as_deref()),
         Command::Version => {
-            println!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
+            say!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
     }
@@ -193,24 +201,24 @@ fn check(data_dir: &Path, kinds: Kinds) -> ExitCode {
         Err(error) => return report_failure(&error_line(&error.into()), 1),
     };
     for finding in &report.findings {
-        println!("{}", finding.replace('\n', " "));
+        say!("{}", finding.replace('\n', " "));
     }
     if report.more_findings > 0 {
-        println!("and {} more", report.more_findings);
+        say!("and {} more", report.more_findings);
     }
     if !report.is_sound() {
         return report_failure(&format!("the store in {} is damaged", data_dir.display()), 1);
     }
     let CheckReport { entries, objects, newest, compact_revision, .. } = report;
     let left = if report.is_closed { "" } else { "; its server did not stop by itself" };
-    println!("sound: {objects} objects in {entries} entries, revisions {compact_revision} to {newest}{left}");
+    say!("sound: {objects} objects in {entries} entries, revisions {compact_revision} to {newest}{left}");
     ExitCode::SUCCESS
 }
 
 fn restored(result: Result<Restored, coracle_control_plane::Error>, place: &dyn Display) -> ExitCode {
     match result {
         Ok(Restored { objects, backup, store }) => {
-            println!("{objects} objects of revision {backup} are restored in {place}, at revision {store}");
+            say!("{objects} objects of revision {backup} are restored in {place}, at revision {store}");
             ExitCode::SUCCESS
         }
         Err(error) => report_failure(&error_line(&error.into()), 1),
@@ -222,7 +230,7 @@ fn envtest_assets(directory: Option<&Path>) -> ExitCode {
         .and_then(|locations| envtest::assets::make(directory, &locations));
     match made {
         Ok(directory) => {
-            println!("{}", directory.display());
+            say!("{}", directory.display());
             ExitCode::SUCCESS
         }
         Err(error) => report_failure(&error.to_string(), 1),

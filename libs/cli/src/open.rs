@@ -8,6 +8,7 @@ use coracle_record::{Limits, Record};
 
 use crate::cli::OpenFlags;
 use crate::run::{self, Signals};
+use crate::shell::quoted;
 use crate::testing::log::printable;
 
 /// Serves a record until SIGTERM or SIGINT.
@@ -52,7 +53,7 @@ fn announce(control_plane: &ControlPlane, path: &Path, kubeconfig: &Path) -> Res
     if let Some(damage) = record.damage() {
         eprintln!("{damage}");
     }
-    eprintln!("export KUBECONFIG={}", kubeconfig.display());
+    eprintln!("export KUBECONFIG={}", quoted(&kubeconfig.display().to_string()));
     run::print_page_link(control_plane);
     Ok(())
 }

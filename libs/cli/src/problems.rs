@@ -1,13 +1,13 @@
 //! `coracle problems`: the objects that are not ready, and their events.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use coracle_problems::{Error, collect};
 
 use crate::kubeconfig_client::client;
+use crate::output;
 use crate::process::unreachable;
 
 /// Longer than `collect` waits.
@@ -19,7 +19,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// - `kubeconfig`: None for kubectl's.
 ///
 /// # Errors
-/// The control plane cannot be reached or refuses, or standard output cannot be written.
+/// The control plane cannot be reached or refuses.
 pub async fn print(kubeconfig: Option<&Path>) -> Result<()> {
     let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
     let problems = collect(client).await.map_err(|error| match error {
@@ -29,5 +29,6 @@ pub async fn print(kubeconfig: Option<&Path>) -> Result<()> {
     if problems.is_empty() {
         eprintln!("No problems found.");
     }
-    write!(io::stdout(), "{problems}").context("standard output")
+    output::write(&problems.to_string());
+    Ok(())
 }

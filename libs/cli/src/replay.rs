@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::cli::ReplayFlags;
 use crate::kubeconfig_client::client;
+use crate::output::say;
 use crate::process::unreachable;
 
 /// The time that the server has to respond.
@@ -61,24 +62,21 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
             outcome.different += 1;
             if outcome.different <= MAX_PRINTED {
                 let Request { verb, path, code: before, .. } = &*request;
-                println!("{verb} {path}: {code}, and {before} in the record");
+                say!("{verb} {path}: {code}, and {before} in the record");
             }
         }
     }
     if outcome.different > MAX_PRINTED {
-        println!("... and {} more", outcome.different - MAX_PRINTED);
+        say!("... and {} more", outcome.different - MAX_PRINTED);
     }
     if outcome.redacted > 0 {
         let left_out = outcome.redacted;
-        println!("{left_out} requests are left out: their secrets are not in the record (--record-secrets)");
+        say!("{left_out} requests are left out: their secrets are not in the record (--record-secrets)");
     }
     if let Some(damage) = record.damage() {
-        println!("{damage}");
+        say!("{damage}");
     }
-    println!(
-        "{} requests are sent to {url}, {} of them with another response",
-        outcome.sent, outcome.different
-    );
+    say!("{} requests are sent to {url}, {} of them with another response", outcome.sent, outcome.different);
     Ok(())
 }
 

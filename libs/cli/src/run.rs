@@ -8,15 +8,21 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use coracle_control_plane::{ControlPlane, Kinds, Options, Problems};
 use rustix::fs::Mode;
-use tokio::process::Command;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use rustix::process::{Pid, Signal};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::background::Background;
 use crate::kept_log::KeptLog;
 use crate::port_holder::explain;
+use crate::process::{error_line, report_failure};
+use crate::shell::quoted;
 use crate::testing::fork;
 
-/// Serves until SIGTERM or SIGINT.
+/// The time for the command of `run` to end after a signal.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Serves until a signal ([`Signals`]).
 ///
 /// - `delay`: for how long it serves after the signal, without being ready;
 /// - `kubeconfig`: the file to merge the kubeconfig into; None for a temporary one;
@@ -38,7 +44,11 @@ pub async fn serve(
         // Before anything is started or stored.
         coracle_kubeconfig::check(file, &options.name)?;
     }
-    let control_plane = ControlPlane::start(options, kinds).await.map_err(explain)?;
+    let control_plane = tokio::select! {
+        started = ControlPlane::start(options, kinds) => started.map_err(explain)?,
+        // What has been started is stopped.
+        _ = signals.next() => return Ok(()),
+    };
     // A killed server at this address has left those of its forks.
     fork::forget(&control_plane.url());
     let written = write_kubeconfig(&control_plane, kubeconfig, background);
@@ -51,7 +61,7 @@ pub async fn serve(
     };
     announce(&control_plane, data.as_deref(), uses_etcd, &kubeconfig, previous_context.as_deref());
     let delay = tokio::select! {
-        () = signals.next() => delay,
+        _ = signals.next() => delay,
         // On a disk of our own, reads go on. In a cluster others go on, and what is read here is
         // soon outdated.
         error = control_plane.failed(), if uses_etcd => {
@@ -90,7 +100,7 @@ pub async fn stop(control_plane: ControlPlane, delay: Duration, signals: &mut Si
     control_plane.fail_readiness();
     tokio::select! {
         () = tokio::time::sleep(delay) => {}
-        () = signals.next() => {}
+        _ = signals.next() => {}
     }
     end(control_plane).await
 }
@@ -128,7 +138,7 @@ fn announce(
     if let Some(context) = previous_context {
         eprintln!("the current context was {context:?}; kubectl config use-context selects it again");
     }
-    eprintln!("export KUBECONFIG={}", absolute.display());
+    eprintln!("export KUBECONFIG={}", quoted(&absolute.display().to_string()));
     print_page_link(control_plane);
 }
 
@@ -173,7 +183,28 @@ pub async fn run(
         // As above.
         let _ = writeln!(io::stderr(), "coracle: the run is recorded: coracle open {}", record.display());
     }
-    outcome.map(exit_code)
+    match outcome {
+        Err(error) if error.is::<NotExecuted>() => {
+            let code = error.downcast_ref().map_or(1, NotExecuted::exit_code);
+            Ok(report_failure(&error_line(&error), code))
+        }
+        outcome => outcome.map(exit_code),
+    }
+}
+
+/// A command that could not be executed.
+#[derive(Debug, thiserror::Error)]
+#[error("{program}: {error}")]
+struct NotExecuted {
+    program: String,
+    error: io::Error,
+}
+
+impl NotExecuted {
+    /// Returns the exit code that a shell, `env` and `timeout` have for it.
+    fn exit_code(&self) -> u8 {
+        if self.error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+    }
 }
 
 /// Runs a command to its end, with a control plane that is stopped after it. Returns the problems
@@ -197,7 +228,7 @@ async fn run_beside(
                 tracing::warn!(%error, "the problems of the control plane are not known");
                 Problems::default()
             }),
-            () = signals.next() => Problems::default(),
+            _ = signals.next() => Problems::default(),
         },
         _ => Problems::default(),
     };
@@ -241,17 +272,38 @@ async fn run_command(
     let private = rustix::process::umask(umask);
     let child = child.spawn();
     rustix::process::umask(private);
-    let mut child = child.with_context(|| program.clone())?;
+    let mut child = child.map_err(|error| NotExecuted { program: program.clone(), error })?;
     let (status, ended) = tokio::select! {
         status = child.wait() => (status, Ended::ByItself),
-        () = signals.next() => {
-            // A signal from the terminal reaches the command too; one from elsewhere does not, so
-            // the command is killed.
-            child.start_kill().with_context(|| program.clone())?;
-            (child.wait().await, Ended::BySignal)
-        }
+        signal = signals.next() => (end_child(&mut child, signal, signals).await, Ended::BySignal),
     };
     Ok((status.with_context(|| program.clone())?, ended))
+}
+
+/// Passes a signal on to a command, and waits for its end: a suite that is interrupted cleans up.
+/// Another signal, or [`GRACE`], ends the wait and the command.
+async fn end_child(child: &mut Child, signal: Signal, signals: &mut Signals) -> io::Result<ExitStatus> {
+    // A key of the terminal reaches the command, too, which would take a second one for impatience.
+    let is_of_terminal = signal == Signal::INT && is_in_foreground();
+    let process = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    if let Some(process) = process.filter(|_| !is_of_terminal) {
+        // It has not been waited for, so that no other process has its ID.
+        let _ = rustix::process::kill_process(process, signal);
+    }
+    tokio::select! {
+        status = child.wait() => return status,
+        _ = signals.next() => {}
+        () = tokio::time::sleep(GRACE) => {}
+    }
+    child.start_kill()?;
+    child.wait().await
+}
+
+/// Returns `true` if this process and its command get the signals of a terminal's keys.
+fn is_in_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    let foreground = terminal.ok().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
+    foreground.is_some_and(|group| group == rustix::process::getpgrp())
 }
 
 /// A file that this process created and removes at the end.
@@ -273,26 +325,44 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-/// The signals that stop the process: SIGTERM and SIGINT.
+/// The signals that stop the process: SIGTERM, SIGINT, and SIGHUP of a terminal that is closed.
 pub struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    /// None if the process was started to go on without its terminal, as by `nohup`.
+    hang_up: Option<unix::Signal>,
 }
 
 impl Signals {
-    /// Installs the handlers of both signals.
+    /// Installs the handlers of the signals.
     pub fn new() -> Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hang_up: if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) },
         })
     }
 
     /// Waits for the next signal.
-    pub async fn next(&mut self) {
+    pub async fn next(&mut self) -> Signal {
+        let hung_up = async {
+            match &mut self.hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = hung_up => Signal::HUP,
         }
     }
+}
+
+/// Returns `true` if the process was started with SIGHUP ignored, or that is not known.
+fn ignores_hang_up() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 << (Signal::HUP.as_raw() - 1) != 0)
 }

@@ -30,4 +30,4 @@ pub use data_dir::background;
 pub use error::Error;
 pub use kinds::Kinds;
 pub use opened::{InvalidMoment, Moment, OpenRecord};
-pub use options::{Etcd, ForkOptions, Options, ServiceAccountIssuer, range};
+pub use options::{Etcd, ForkOptions, Options, ServiceAccountIssuer, listen_address, range};

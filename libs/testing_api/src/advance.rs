@@ -32,6 +32,9 @@ const HEARTBEATS: &str = "leases.coordination.k8s.io";
 /// else has happened, watchdogs are passed over on the way to the next timer.
 const MAX_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
+/// The message for a manual clock that was resumed.
+const RESUMED: &str = "the clock was resumed, and goes by itself: it cannot be advanced again, but that of a new fork with --clock=manual can";
+
 /// The way to move a clock on: one of `advance`, `next`, `set` and `mode`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -133,6 +136,7 @@ impl Testing {
                 ClockRequest {
                     mode: Some(ClockMode::Real), advance: None, next: None, set: None, ..
                 } => Ok(self.moved(Fired::default())),
+                _ if self.0.manual.is_some() => Err(conflict(RESUMED)),
                 _ => Err(conflict(
                     "the clock is real and goes by itself: start the control plane with --clock=manual to advance it",
                 )),
@@ -143,9 +147,12 @@ impl Testing {
             quiet_for: duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?,
             timers: request.max_timers.unwrap_or(MAX_TIMERS).min(MAX_TIMERS),
         };
+        if limits.timers == 0 {
+            return Err(invalid("maxTimers", "it must be at least 1"));
+        }
         let _turn = self.0.turn.lock().await;
         if manual.is_running() {
-            return Err(conflict("the clock was resumed, and goes by itself"));
+            return Err(conflict(RESUMED));
         }
         let now = self.0.clock.now();
         let end = match (&request.advance, request.next, &request.set, request.mode) {

@@ -65,6 +65,10 @@ impl Testing {
     pub async fn settle(&self, request: &SettleRequest) -> Result<Settled> {
         let quiet_for = duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?;
         let timeout = duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?;
+        if quiet_for > timeout {
+            let (quiet_for, timeout) = (printed(quiet_for), printed(timeout));
+            return Err(invalid("quietFor", &format!("{quiet_for} is longer than the timeout of {timeout}")));
+        }
         if request.user_agents.len() > MAX_USER_AGENTS {
             return Err(invalid("userAgents", &format!("more than {MAX_USER_AGENTS}")));
         }

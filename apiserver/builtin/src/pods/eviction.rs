@@ -137,7 +137,7 @@ async fn spend_budget(registry: &Registry, target: &Target, pod: &Value, dry_run
     let budget =
         Target { info: info.clone(), namespace: target.namespace.clone(), name: budget.name().to_owned() };
     let now = rfc3339(registry.now());
-    registry.rewrite(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
+    registry.rewrite_status(&budget, dry_run, |budget| spend(budget, pod.name(), &now)).await?;
     Ok(Permit::Allowed)
 }
 

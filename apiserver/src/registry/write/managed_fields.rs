@@ -62,7 +62,7 @@ pub(in crate::registry) fn tracked(
 /// Returns the managed fields after a write, in which the writer owns the changed fields. Both
 /// objects are in the internal version. The result is empty if an object cannot be converted to the
 /// version of an entry.
-fn updated(
+pub(super) fn updated(
     versions: &Versions<'_>,
     writer: manage::FieldManager<'_>,
     old: Option<&Value>,

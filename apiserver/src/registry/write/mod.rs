@@ -18,6 +18,7 @@ mod admit;
 mod create;
 mod managed_fields;
 mod metadata;
+mod own_status;
 mod stored;
 mod update;
 

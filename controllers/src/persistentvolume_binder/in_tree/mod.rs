@@ -55,9 +55,9 @@ pub fn deletes(volume: &PersistentVolume) -> Result<bool, String> {
         return Ok(true);
     }
     let name = volume.metadata.name.as_deref().unwrap_or_default();
-    Err(format!(
-        "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
-    ))
+    // kube-controller-manager has a plugin for NFS, which recycles.
+    let kind = if spec.is_some_and(|spec| spec.nfs.is_some()) { "deletable volume" } else { "volume" };
+    Err(format!("error getting deleter volume plugin for volume {name:?}: no {kind} plugin matched"))
 }
 
 #[cfg(test)]
@@ -72,6 +72,13 @@ mod tests {
         for (case, annotations, source, want) in [
             ("host path", json!({}), json!({"hostPath": {"path": "/tmp/a"}}), Ok(true)),
             ("nfs", json!({}), json!({"nfs": {"path": "/", "server": "s"}}), Err(no_plugin.to_owned())),
+            (
+                "local",
+                json!({}),
+                json!({"local": {"path": "/"}}),
+                Err("error getting deleter volume plugin for volume \"v\": no volume plugin matched"
+                    .to_owned()),
+            ),
             ("csi", json!({}), json!({"csi": {"driver": "d", "volumeHandle": "h"}}), Ok(false)),
             (
                 "provisioned",

@@ -1,9 +1,15 @@
 //! The kubeconfig into which a control plane in the background is merged.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use coracle_control_plane::Name;
+use coracle_kubeconfig::Access;
+use kube::config::Kubeconfig;
+use serde_json::Value;
 
 /// Returns the file that kubectl and kind change: of those that `KUBECONFIG` lists the first that
 /// exists, or else the last; without the variable `~/.kube/config`.
@@ -13,6 +19,31 @@ use anyhow::{Context, Result};
 pub fn default_file() -> Result<PathBuf> {
     choose(std::env::var_os("KUBECONFIG"), std::env::var_os("HOME"))
         .context("neither KUBECONFIG nor HOME is set: name a file with --kubeconfig")
+}
+
+/// Merges the cluster of a process that runs into a kubeconfig again, and makes its context
+/// current. Returns the context that was current, if it was another.
+///
+/// - `own`: the kubeconfig that the process has written for itself
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn merge_again(own: &Path, into: &Path, name: &Name) -> Result<Option<String>> {
+    let name_of_file = || own.display().to_string();
+    let written = Kubeconfig::read_from(own).with_context(name_of_file)?;
+    let written = serde_json::to_value(written).with_context(name_of_file)?;
+    let text = |pointer: &str| written.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let pem = |pointer: &str| -> Result<String> {
+        let bytes = STANDARD.decode(text(pointer)).with_context(name_of_file)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let access = Access {
+        server: text("/clusters/0/cluster/server"),
+        ca_pem: &pem("/clusters/0/cluster/certificate-authority-data")?,
+        certificate_pem: &pem("/users/0/user/client-certificate-data")?,
+        key_pem: &pem("/users/0/user/client-key-data")?,
+    };
+    Ok(coracle_kubeconfig::merge(into, name, &access)?)
 }
 
 fn choose(kubeconfig: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {

@@ -16,6 +16,7 @@ use coracle_control_plane::{ControlPlane, Name, Options, maintenance};
 use rustix::process::{Pid, Signal};
 
 use crate::cli::{Down, Serve, Status};
+use crate::output::say;
 use crate::process::error_line;
 use crate::ready;
 use crate::run::Signals;
@@ -93,7 +94,8 @@ impl Background {
 }
 
 /// Starts a control plane in the background and waits until it is ready. If one of the name runs
-/// already, it is reported. A first start that fails leaves nothing.
+/// already, it is reported, and its context is made current. A first start that fails leaves
+/// nothing.
 ///
 /// - `arguments`: those after `up`, which `serve` has too.
 ///
@@ -115,10 +117,19 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
     let mut child = None;
     let started = tokio::select! {
         started = start(name, &arguments, &state, deadline, &mut child) => Some(started?),
-        () = signals.next() => None,
+        _ = signals.next() => None,
     };
     match started {
-        Some(Start::Ready { record, is_new }) => {
+        Some(Start::Ready { mut record, is_new }) => {
+            if !is_new {
+                // Its context may have been removed since, or another one selected.
+                let previous_context =
+                    kubeconfig::merge_again(&state.kubeconfig(), &record.kubeconfig, name)?;
+                record
+                    .served
+                    .iter_mut()
+                    .for_each(|served| served.previous_context = previous_context.clone());
+            }
             report::started(name, &state, &record, is_new);
             return Ok(ExitCode::SUCCESS);
         }
@@ -133,11 +144,28 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
         }
         None => {}
     }
-    if let Some(process) = child.and_then(|child| Pid::from_raw(child.id().try_into().ok()?)) {
+    if let Some(child) = child {
+        end(child).await?;
+    }
+    bail!("interrupted: {name} is not started")
+}
+
+/// Ends a process that is starting.
+async fn end(mut child: Child) -> Result<()> {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    if let Some(process) = child.id().try_into().ok().and_then(Pid::from_raw) {
         // The process of this ID is the child even if it has ended: it was not waited for.
         rustix::process::kill_process(process, Signal::TERM).context("cannot stop the process")?;
     }
-    bail!("interrupted: {name} is not started")
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            break;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+    Ok(())
 }
 
 /// The outcome of a start.
@@ -204,18 +232,18 @@ fn spawn(arguments: &[OsString], lock: File, log: File) -> Result<Child> {
 pub async fn down(flags: &Down) -> Result<ExitCode> {
     let Down { name, force, delete_data } = flags;
     let Some(state) = StateDir::find(name)? else {
-        println!("{name} is not running");
+        say!("{name} is not running");
         return Ok(ExitCode::SUCCESS);
     };
     let was_running = stop(name, &state, *force).await?;
     // Held until everything is removed, so that none is started meanwhile.
     let Some(_lock) = state.lock()? else { bail!("{name} is started again by another process") };
     let record = state.last_record();
-    println!("{name} {}", if was_running { "is stopped" } else { "is not running" });
+    say!("{name} {}", if was_running { "is stopped" } else { "is not running" });
     let mut exit_code = ExitCode::SUCCESS;
     if let Some(Record { kubeconfig, .. }) = &record {
         match coracle_kubeconfig::remove(kubeconfig, name) {
-            Ok(true) => println!("its context is removed from {}", report::path(kubeconfig)),
+            Ok(true) => say!("its context is removed from {}", report::path(kubeconfig)),
             Ok(false) => {}
             // The remaining steps are done nevertheless.
             Err(error) => {
@@ -228,12 +256,12 @@ pub async fn down(flags: &Down) -> Result<ExitCode> {
     if *delete_data {
         if let Some(data) = data.as_deref().filter(|data| *data != state.path()) {
             maintenance::delete(data)?;
-            println!("the data in {} is deleted", report::path(data));
+            say!("the data in {} is deleted", report::path(data));
         }
         maintenance::delete(state.path())?;
-        println!("{} is deleted", report::path(state.path()));
+        say!("{} is deleted", report::path(state.path()));
     } else if let Some(data) = data.filter(|data| data.join("store").exists() || data.join("pki").exists()) {
-        println!("the data stays in {}; with --delete-data it is deleted", report::path(&data));
+        say!("the data stays in {}; with --delete-data it is deleted", report::path(&data));
     } else {
         state.remove_record()?;
     }
@@ -284,7 +312,7 @@ pub async fn status(flags: &Status) -> Result<ExitCode> {
         None => state::names()?,
     };
     if names.is_empty() {
-        println!("no control plane is running in the background; coracle up starts one");
+        say!("no control plane is running in the background; coracle up starts one");
     }
     let (mut any_runs, mut all_ready) = (false, true);
     for name in &names {
@@ -297,7 +325,7 @@ pub async fn status(flags: &Status) -> Result<ExitCode> {
             }
             // The others are listed nevertheless.
             Err(error) if flags.name.is_none() => {
-                println!("{name}: {}", error_line(&error));
+                say!("{name}: {}", error_line(&error));
                 (any_runs, all_ready) = (true, false);
             }
             Err(error) => return Err(error),

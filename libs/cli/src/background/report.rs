@@ -10,14 +10,16 @@ use coracle_control_plane::Name;
 
 use super::kubeconfig::default_file;
 use super::state::{Record, State, StateDir, plain};
+use crate::output::say;
 use crate::process::error_line;
 use crate::ready;
+use crate::shell::quoted;
 
 /// Prints the state of one. Returns whether it is ready.
 pub async fn print(name: &Name, state: Option<&StateDir>, found: &State) -> bool {
     match (found, state) {
         (State::Stopped(Some(record)), _) => {
-            println!("{name} is not running");
+            say!("{name} is not running");
             row("data", data(record));
             false
         }
@@ -26,7 +28,7 @@ pub async fn print(name: &Name, state: Option<&StateDir>, found: &State) -> bool
                 Some(_) => ready::check(Some(&state.kubeconfig())).await.map(drop),
                 None => Err(anyhow!("it is starting")),
             };
-            println!("{name} is {}", if record.served.is_some() { "running" } else { "starting" });
+            say!("{name} is {}", if record.served.is_some() { "running" } else { "starting" });
             details(name, state, record);
             row(
                 "ready",
@@ -37,11 +39,11 @@ pub async fn print(name: &Name, state: Option<&StateDir>, found: &State) -> bool
             readiness.is_ok()
         }
         (State::Starting, _) => {
-            println!("{name} is starting");
+            say!("{name} is starting");
             false
         }
         (State::Stopped(None) | State::Running(_), _) => {
-            println!("{name} is not running");
+            say!("{name} is not running");
             false
         }
     }
@@ -49,20 +51,20 @@ pub async fn print(name: &Name, state: Option<&StateDir>, found: &State) -> bool
 
 /// Prints the result of `up`.
 pub fn started(name: &Name, state: &StateDir, record: &Record, is_new: bool) {
-    println!("{name} {}", if is_new { "is running" } else { "is already running; it keeps its flags" });
+    say!("{name} {}", if is_new { "is running" } else { "is already running; it keeps its flags" });
     details(name, state, record);
     let previous = record.served.as_ref().and_then(|served| served.previous_context.as_deref());
-    if let Some(context) = previous.filter(|_| is_new) {
+    if let Some(context) = previous {
         row(
             "before",
             format!("the current context was {context:?}; kubectl config use-context selects it again"),
         );
     }
     if default_file().is_ok_and(|file| std::path::absolute(&file).unwrap_or(file) != record.kubeconfig) {
-        println!("export KUBECONFIG={}", path(&record.kubeconfig));
+        say!("export KUBECONFIG={}", quoted(&path(&record.kubeconfig).to_string()));
     }
     let option = if *name == Name::default() { String::new() } else { format!(" --name {name}") };
-    println!("next: kubectl get nodes\nstop: coracle down{option}");
+    say!("next: kubectl get nodes\nstop: coracle down{option}");
 }
 
 /// Prints the properties of a process.
@@ -80,7 +82,7 @@ fn details(name: &Name, state: &StateDir, record: &Record) {
 }
 
 fn row(title: &str, value: impl Display) {
-    println!("  {title:<8} {value}");
+    say!("  {title:<8} {value}");
 }
 
 /// Describes where the data is.

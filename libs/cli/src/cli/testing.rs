@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use coracle_builtin::services::ServiceUrl;
-use coracle_control_plane::{Moment, Name, OpenRecord, Options, range};
+use coracle_control_plane::{Moment, Name, OpenRecord, Options, listen_address, range};
 use coracle_testing_api::{ClockMode, ClockRequest, ForkRequest, SettleRequest};
 
 use super::log::Log;
@@ -127,7 +127,7 @@ pub struct OpenFlags {
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     fork: String,
     /// The address to serve on; port 0 is any free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = listen_address)]
     listen: SocketAddr,
     /// The name of the cluster, its user and its context in a kubeconfig.
     #[arg(long, value_name = "NAME", default_value = "coracle-record")]

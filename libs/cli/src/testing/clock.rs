@@ -1,15 +1,16 @@
 //! `coracle clock`: the time of a control plane, the timers that it waits for, and its advance.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use coracle_testing_api::{ClockMode, ClockMoved, ClockRequest, ClockStatus, NextTimer};
 use jiff::{SignedDuration, Timestamp};
 
 use super::Endpoints;
+
+use crate::output::{self, say};
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,7 +28,8 @@ const MOVE_TIMEOUT: Duration = Duration::from_secs(3600);
 pub async fn print(kubeconfig: Option<&Path>, limit: usize) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let status: ClockStatus = endpoints.get(&format!("clock?limit={limit}")).await?;
-    io::stdout().write_all(text(&status).as_bytes()).context("standard output")
+    output::write(&text(&status));
+    Ok(())
 }
 
 /// Moves the clock of a control plane on, and prints its new time.
@@ -45,7 +47,8 @@ pub async fn move_on(kubeconfig: Option<&Path>, request: &ClockRequest) -> Resul
         [] => String::new(),
         names => format!(", {timers_fired} timers fired: {}", names.join(", ")),
     };
-    writeln!(io::stdout(), "{now} ({}){fired}", name_of(mode)).context("standard output")
+    say!("{now} ({}){fired}", name_of(mode));
+    Ok(())
 }
 
 fn name_of(mode: ClockMode) -> &'static str {

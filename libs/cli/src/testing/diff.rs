@@ -1,7 +1,6 @@
 //! `coracle diff`: the objects that differ between control planes, or between revisions of one.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use super::Endpoints;
 use crate::cli::DiffFlags;
+use crate::output;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,7 +42,8 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<()> {
         "json" => format!("{}\n", serde_json::to_string_pretty(&diff).context("the answer")?),
         _ => text(&diff),
     };
-    io::stdout().write_all(text.as_bytes()).context("standard output")
+    output::write(&text);
+    Ok(())
 }
 
 /// Formats the differences: a line for each object, and one for each of its fields.

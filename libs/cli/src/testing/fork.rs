@@ -4,7 +4,7 @@
 //! the state of this user.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use super::Endpoints;
 use crate::background;
 use crate::kubeconfig_client::read;
+use crate::output::{self, say};
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,12 +34,32 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub async fn create(kubeconfig: Option<&Path>, request: &ForkRequest) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let fork: Fork = endpoints.post("forks", request).await?;
-    let file = file_of(&directory(kubeconfig, &endpoints.url)?, &fork.name)?;
-    let text = with_credentials(&fork, &server_of(&fork, &endpoints.url).await, &read(kubeconfig)?)?;
+    let server = server_of(&fork, &endpoints.url).await;
+    match write_kubeconfig(kubeconfig, &endpoints.url, &fork, &server) {
+        Ok(file) => {
+            say!("{}", file.display());
+            Ok(())
+        }
+        Err(error) => {
+            // Nobody knows how to reach it. The first error is the one to report.
+            let _ = endpoints.delete(&format!("forks/{}", fork.name)).await;
+            Err(error)
+        }
+    }
+}
+
+/// Writes the kubeconfig of a fork.
+///
+/// - `kubeconfig`: that of the caller; None for kubectl's
+/// - `parent`: the URL by which the fork was asked for
+/// - `server`: the URL of the fork
+fn write_kubeconfig(kubeconfig: Option<&Path>, parent: &str, fork: &Fork, server: &str) -> Result<PathBuf> {
+    let file = file_of(&directory(kubeconfig, parent)?, &fork.name)?;
+    let text = with_credentials(fork, server, &read(kubeconfig)?)?;
     let written = coracle_private_fs::create_directory(file.parent().unwrap_or(Path::new(".")))
         .and_then(|()| coracle_private_fs::replace(&file, text.as_bytes()));
     written.with_context(|| file.display().to_string())?;
-    writeln!(io::stdout(), "{}", file.display()).context("standard output")
+    Ok(file)
 }
 
 /// Prints the forks.
@@ -50,7 +71,8 @@ pub async fn create(kubeconfig: Option<&Path>, request: &ForkRequest) -> Result<
 pub async fn list(kubeconfig: Option<&Path>) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let ForkList { forks } = endpoints.get("forks").await?;
-    io::stdout().write_all(table(&forks).as_bytes()).context("standard output")
+    output::write(&table(&forks));
+    Ok(())
 }
 
 /// Ends a fork, and deletes its kubeconfig.
@@ -70,7 +92,8 @@ pub async fn delete(kubeconfig: Option<&Path>, name: &str) -> Result<()> {
         }
         _ => {}
     }
-    writeln!(io::stdout(), "{name} is deleted").context("standard output")
+    say!("{name} is deleted");
+    Ok(())
 }
 
 /// Deletes the kubeconfigs of the forks of a server and of their forks, and nothing else that is in

@@ -2,7 +2,6 @@
 //! that were refused.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::Endpoints;
 use super::diff::field_line;
 use super::why::place;
 use crate::cli::LogFlags;
+use crate::output;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -31,7 +31,8 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &LogFlags) -> Result<()> {
         "json" => format!("{}\n", serde_json::to_string_pretty(&log).context("the answer")?),
         _ => text(&log),
     };
-    io::stdout().write_all(text.as_bytes()).context("standard output")
+    output::write(&text);
+    Ok(())
 }
 
 /// Builds the query of the request.

@@ -6,7 +6,7 @@
 //! kubeconfig.
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
@@ -29,6 +29,7 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 use crate::kubeconfig_client::client;
+use crate::output::say;
 use crate::process::unreachable;
 use crate::run::Signals;
 
@@ -67,12 +68,12 @@ pub async fn serve(kubeconfig: Option<&Path>, opens_browser: bool) -> Result<()>
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on 127.0.0.1")?;
     let page = Arc::new(Page::new(client, url, listener.local_addr()?));
     let link = format!("http://{}{}{PAGE}", page.hosts[0], page.prefix);
-    writeln!(io::stdout(), "{link}").context("standard output")?;
+    say!("{link}");
     eprintln!("the live page of {} is at this address until Ctrl-C", page.url);
     let _file = if opens_browser { open(&link) } else { None };
     tokio::select! {
         () = accept(listener, page) => {}
-        () = signals.next() => {}
+        _ = signals.next() => {}
     }
     Ok(())
 }

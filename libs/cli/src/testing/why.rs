@@ -2,7 +2,6 @@
 //! owns it.
 
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Endpoints;
 use crate::cli::ObjectFlags;
+use crate::output::say;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,7 +52,8 @@ where
         "json" => serde_json::to_string_pretty(&answer).context("the answer")?,
         _ => answer.to_string(),
     };
-    writeln!(io::stdout(), "{}", text.trim_end()).context("standard output")
+    say!("{}", text.trim_end());
+    Ok(())
 }
 
 /// Parses the resource and the name, which are one argument or two.

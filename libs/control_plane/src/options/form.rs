@@ -171,6 +171,14 @@ impl Form<SocketAddr> for Listen {
     }
 }
 
+/// Reads an address to listen on as `--listen` does.
+///
+/// # Errors
+/// It is neither an address nor a port.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    Listen.read(&[text.into()])
+}
+
 /// The path of a file or directory.
 pub struct File;
 

@@ -31,6 +31,7 @@ pub use audit::AuditFlags;
 use declare::options;
 pub use declare::{BOTH, DROP_IN, Declared, Flag, SERVE, Usage};
 pub use etcd::Etcd;
+pub use form::listen_address;
 pub use values::Values;
 
 use crate::opened::OpenRecord;
