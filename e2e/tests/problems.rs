@@ -230,7 +230,7 @@ async fn run_reports_the_problems_if_its_command_fails() -> Result<()> {
         let output = timeout(DEADLINE, child.wait_with_output()).await.context("it does not end")??;
         drop(stdin);
         let stderr = String::from_utf8(output.stderr)?;
-        assert_eq!(output.status.code(), Some(code.unwrap_or(128 + 9)), "{stderr}");
+        assert_eq!(output.status.code(), Some(code.unwrap_or(128 + 15)), "{stderr}");
         let report = "coracle: when the command failed, the control plane had\n\
                       objects that are not ready (1):\n  pod/default/lonely: Pending";
         match pod && code == Some(7) {

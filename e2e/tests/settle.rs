@@ -54,6 +54,24 @@ async fn nothing_happens_after_it() -> Result<()> {
     Ok(())
 }
 
+/// Checks that no pause is left of a namespace that was deleted: a test that deletes its namespace
+/// would wait for it.
+#[tokio::test]
+async fn nothing_is_awaited_for_a_namespace_that_is_gone() -> Result<()> {
+    let cluster = cluster().flag("--nodes", "0").start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    client.create("/api/v1/namespaces", json!({"metadata": {"name": "short-lived"}})).await?;
+    settle(&mut client).await?;
+    let namespace = "/api/v1/namespaces/short-lived";
+    client.delete(namespace).await?;
+    client.until_deleted(namespace).await?;
+    let clock = client.get("/coracle/v1alpha1/clock?limit=1000").await?;
+    let pauses = clock["nextTimers"].as_array().context("timers")?.iter();
+    let pauses: Vec<_> = pauses.filter(|timer| timer["name"] == "namespace-deletion").collect();
+    ensure!(pauses.is_empty(), "{pauses:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn it_waits_for_what_a_write_causes() -> Result<()> {
     let cluster = cluster().start().await?;

@@ -1,8 +1,8 @@
 //! namespace-controller: deletes the content of a terminating namespace, then removes its
 //! finalizer.
 //!
-//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]),
-//! after each of its later changes, and when its last pod is deleted; then:
+//! A namespace is reconciled some time after its deletion (see [`Settings::namespace_grace`]), after
+//! its finalizers change, and when its last pod is deleted; then:
 //! 1. one that is not terminating, or has none of its own finalizers left, is left alone;
 //! 2. its pods are deleted, and while one remains nothing else is: what they use stays as long as
 //!    they run (KEP-5080);
@@ -75,11 +75,13 @@ impl Controller for NamespaceController {
                 let Some(namespace) = &change.new else { return };
                 let Some(at) = deleted(namespace) else { return };
                 let name = NamespacedName::of(namespace.as_ref()).name;
-                // kube-controller-manager waits after each change, its own ones too.
-                let is_known = change.old.as_ref().is_some_and(|old| deleted(old).is_some());
-                match is_known && is_over(grace, at, time.now()) {
-                    true => queue.add(name),
-                    false => queue.add_after(name, NAMESPACE_DELETION.after(grace)),
+                match change.old.as_ref().filter(|old| deleted(old).is_some()) {
+                    None => queue.add_after(name, NAMESPACE_DELETION.after(grace)),
+                    // kube-controller-manager waits for the grace period again, after its own
+                    // changes of the status, too.
+                    Some(old) if finalizers(old) == finalizers(namespace) => {}
+                    Some(_) if is_over(grace, at, time.now()) => queue.add(name),
+                    Some(_) => queue.add_after(name, NAMESPACE_DELETION.after(grace)),
                 }
             })
             // kube-controller-manager waits for its next retry instead.

@@ -55,8 +55,8 @@ pub fn evicting_taints(status: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// Sets the `NoSchedule` taints that follow from a node's conditions and removes the others; adds
-/// missing deprecated labels. Admission taints each new node as not ready: a node without conditions
-/// loses that taint, until its silence has lasted for the grace period.
+/// missing deprecated labels. Admission taints each new node as not ready: that taint stays until a
+/// kubelet has reported the condition.
 pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
     let conditions = || node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let from_conditions = BY_CONDITION
@@ -65,9 +65,11 @@ pub fn follow_conditions(node: &Node, now: Time) -> Option<NodeChange> {
         .map(|(.., key)| *key);
     let is_cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
     let wanted: Vec<&str> = from_conditions.chain(is_cordoned.then_some(UNSCHEDULABLE)).collect();
+    let is_reported = conditions().any(|condition| condition.type_ == "Ready");
     let is_ours = |taint: &Taint| {
         taint.effect == NO_SCHEDULE
             && (taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(.., key)| *key == taint.key))
+            && (taint.key != NOT_READY || is_reported)
     };
     let taints = exchange(
         node,
@@ -169,7 +171,7 @@ mod tests {
     fn taints_follow_conditions() {
         for (case, taints, conditions, is_cordoned, want) in [
             ("ready", "", "Ready=True", false, None),
-            ("new, without conditions", "not-ready:NoSchedule", "", false, Some("")),
+            ("new, without conditions", "not-ready:NoSchedule", "", false, None),
             ("ready for the first time", "not-ready:NoSchedule", "Ready=True", false, Some("")),
             (
                 "not ready",

@@ -13,7 +13,7 @@ use coracle_controller_runtime::{
 };
 use coracle_kinds::storage::{ClaimExt, VolumeExt, asks_for_more};
 use coracle_object_meta::annotation;
-use coracle_volumes::migration::{HOST_PATH, Migration};
+use coracle_volumes::migration::{Migration, plugin_of};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::Patch;
 use serde_json::json;
@@ -65,13 +65,11 @@ impl Controller for ExpandController {
         let Some(volume) = volume.filter(|volume| volume.is_bound_to(&claim)) else {
             return Ok(Action::AwaitChange);
         };
-        let is_of_host = volume.spec.as_ref().is_some_and(|spec| spec.host_path.is_some());
-        let driver = self.migration.driver(HOST_PATH).filter(|_| is_of_host);
-        let message = match driver {
-            Some(_) => {
-                format!(
-                    "CSI migration enabled for {HOST_PATH}; waiting for external resizer to expand the pvc"
-                )
+        let migrated = plugin_of(&volume).and_then(|plugin| Some((plugin, self.migration.driver(plugin)?)));
+        let driver = migrated.map(|(_, driver)| driver);
+        let message = match migrated {
+            Some((plugin, _)) => {
+                format!("CSI migration enabled for {plugin}; waiting for external resizer to expand the pvc")
             }
             None => "waiting for an external controller to expand this PVC".to_owned(),
         };

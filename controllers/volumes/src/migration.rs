@@ -1,5 +1,7 @@
 //! In-tree volume plugins, and the CSI drivers that have taken over from them (KEP-625).
 
+use k8s_openapi::api::core::v1::PersistentVolume;
+
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
 
@@ -20,6 +22,22 @@ const MIGRATED: [(&str, &str); 7] = [
     ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
     ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 ];
+
+/// Returns the in-tree plugin of a volume that drivers can take over; None for any other volume.
+pub fn plugin_of(volume: &PersistentVolume) -> Option<&'static str> {
+    let spec = volume.spec.as_ref()?;
+    let sources = [
+        (spec.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
+        (spec.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
+        (spec.azure_disk.is_some(), "kubernetes.io/azure-disk"),
+        (spec.azure_file.is_some(), "kubernetes.io/azure-file"),
+        (spec.cinder.is_some(), "kubernetes.io/cinder"),
+        (spec.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
+        (spec.portworx_volume.is_some(), "kubernetes.io/portworx-volume"),
+        (spec.host_path.is_some(), HOST_PATH),
+    ];
+    sources.into_iter().find_map(|(is_source, plugin)| is_source.then_some(plugin))
+}
 
 /// The plugins that CSI drivers have taken over in the controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,5 +62,25 @@ impl Migration {
             return Some(CSI_DRIVER);
         }
         MIGRATED.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_take_over_volumes_of_their_plugins() {
+        let volume = |source: serde_json::Value| -> PersistentVolume {
+            serde_json::from_value(serde_json::json!({"spec": source})).unwrap()
+        };
+        let (disk, path) = (
+            volume(serde_json::json!({"gcePersistentDisk": {"pdName": "d"}})),
+            volume(serde_json::json!({"hostPath": {"path": "/a"}})),
+        );
+        let driver = |volume, host_path| Migration { host_path }.driver(plugin_of(volume)?);
+        assert_eq!(driver(&disk, false), Some("pd.csi.storage.gke.io"));
+        assert_eq!([driver(&path, false), driver(&path, true)], [None, Some(CSI_DRIVER)]);
+        assert_eq!(plugin_of(&volume(serde_json::json!({"nfs": {"path": "/", "server": "s"}}))), None);
     }
 }

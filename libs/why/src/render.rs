@@ -9,7 +9,7 @@ use crate::tree::{Tree, TreeNode};
 /// The beginning of the last sentence of an answer.
 const REMEDY: &str = " To change that: ";
 
-/// The width of a terminal.
+/// The columns of a line, unless the formatter has a width.
 const WIDTH: usize = 100;
 
 impl Display for Question {
@@ -34,7 +34,8 @@ impl Display for State {
     }
 }
 
-/// The object, a headline for each question with its answer, and an indented line for each cause.
+/// The object, a headline for each question with its answer, and an indented line for each cause. Its
+/// lines have as many columns as the width of the formatter: `{explanation:80}`.
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "{}", self.object)?;
@@ -70,11 +71,12 @@ impl Cause {
 /// Writes a text on a new line, and further ones if it is long. A word is never divided, since it
 /// may be part of a command.
 fn write_wrapped(f: &mut Formatter<'_>, text: &str, first: &str, rest: &str) -> Result {
+    let columns = f.width().unwrap_or(WIDTH);
     let mut width = first.chars().count();
     write!(f, "\n{first}")?;
     for (word, index) in text.split(' ').zip(0_usize..) {
         let length = word.chars().count();
-        if index > 0 && width + 1 + length > WIDTH {
+        if index > 0 && width + 1 + length > columns {
             write!(f, "\n{rest}{word}")?;
             width = rest.chars().count() + length;
         } else {

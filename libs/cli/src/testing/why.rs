@@ -50,10 +50,18 @@ where
     let answer: T = endpoints.get(&format!("{endpoint}?{query}")).await?;
     let text = match flags.output.as_str() {
         "json" => serde_json::to_string_pretty(&answer).context("the answer")?,
-        _ => answer.to_string(),
+        _ => format!("{answer:columns$}", columns = columns()),
     };
     say!("{}", text.trim_end());
     Ok(())
+}
+
+/// Returns the columns of the lines of an explanation: those of the terminal, within limits.
+fn columns() -> usize {
+    const ELSEWHERE: usize = 100;
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { ELSEWHERE } else { columns.clamp(40, 140) }
 }
 
 /// Parses the resource and the name, which are one argument or two.

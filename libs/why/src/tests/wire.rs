@@ -61,6 +61,22 @@ fn an_explanation_in_json_has_the_members_that_apply_and_is_read_again() {
 }
 
 #[test]
+fn a_text_is_as_wide_as_the_terminal() {
+    let cluster = cluster([
+        node("node-0"),
+        terminating(claim("data", "Bound"), &["kubernetes.io/pvc-protection"]),
+        using(pod("web-0"), &["data"]),
+    ]);
+    let explanation = explained(&cluster, "persistentvolumeclaims data").unwrap();
+    for columns in [60, 130] {
+        let text = format!("{explanation:columns$}");
+        let lines = text.lines().filter(|line| !line.contains("To change that: "));
+        let longest = lines.map(str::len).max().unwrap_or_default();
+        assert!(longest <= columns && longest > columns - 25, "{columns}: {text}");
+    }
+}
+
+#[test]
 fn an_object_that_is_as_it_should_be_has_no_answers() {
     let cluster = cluster([node("node-0"), pod("web-0")]);
     let explanation = explained(&cluster, "pods web-0").unwrap();
