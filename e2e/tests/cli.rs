@@ -518,7 +518,7 @@ async fn the_environment_configures_serve_and_its_health_check() -> Result<()> {
     Ok(())
 }
 
-/// Returns an output whose reader has gone.
+/// Returns an output that its reader has closed.
 fn unread() -> Result<Stdio> {
     let (_, writer) = std::io::pipe()?;
     Ok(writer.into())

@@ -57,7 +57,7 @@ async fn nothing_happens_after_it() -> Result<()> {
 /// Checks that no pause is left of a namespace that was deleted: a test that deletes its namespace
 /// would wait for it.
 #[tokio::test]
-async fn nothing_is_awaited_for_a_namespace_that_is_gone() -> Result<()> {
+async fn nothing_is_awaited_for_a_namespace_that_was_deleted() -> Result<()> {
     let cluster = cluster().flag("--nodes", "0").start().await?;
     let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
     client.create("/api/v1/namespaces", json!({"metadata": {"name": "short-lived"}})).await?;

@@ -257,7 +257,7 @@ impl Computation<'_> {
     }
 }
 
-/// Returns the name of a metric whose value is shared by the pods, as in messages.
+/// Returns the name of a metric that has one value for all pods, as in messages.
 fn external_name(metric: &MetricIdentifier) -> String {
     format!("external metric {}({})", metric.name, as_in_go(metric.selector.as_ref()))
 }

@@ -1,4 +1,4 @@
-//! Standard output, whose reader may go at any time: `coracle log | head`.
+//! Standard output, which its reader may close at any time: `coracle log | head`.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether something could not be written.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Writes a text to standard output. A reader that has gone needs no more of it; any other error is
-/// reported, and changes the exit code of the process ([`failed`]).
+/// Writes a text to standard output. A reader that has closed it needs no more of it; any other error
+/// is reported, and changes the exit code of the process ([`failed`]).
 pub fn write(text: &str) {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

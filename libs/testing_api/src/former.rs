@@ -1,4 +1,4 @@
-//! The resources whose definitions were deleted. History may still have their objects.
+//! The resources of deleted definitions. History may still have their objects.
 
 use std::sync::Arc;
 

@@ -70,7 +70,7 @@ pub struct StoredObjects {
     pub(crate) snapshot: Snapshot<ObjectIndex>,
     pub(crate) traffic: Arc<Traffic>,
     resources: Arc<ResourceTable>,
-    /// The resources whose definitions were deleted, once something is not found among the others.
+    /// The resources of deleted definitions, once something is not found among the others.
     former: OnceCell<Vec<Arc<ResourceInfo>>>,
     /// The buckets at an earlier revision; None for the newest objects.
     past: Option<PastBuckets>,

@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a client of a server whose custom metrics API has these versions. Each metric that
+    /// Returns a client of a server with these versions of the custom metrics API. Each metric that
     /// it returns is described by the URI of the request.
     fn serving(versions: &'static [&'static str], count: usize) -> Client {
         let respond = move |request: Request<Body>| {

@@ -20,6 +20,9 @@ use serde::de::DeserializeOwned;
 /// The largest response that is read, in bytes: a hundred thousand pods.
 const LIMIT: usize = 64 << 20;
 
+/// The bytes of another server's text that are reported.
+const MAX_TEXT: usize = 1024;
+
 /// The characters of a segment that are encoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'*');
 
@@ -71,19 +74,20 @@ impl Query<'_> {
     fn failure(&self, code: u16, body: &[u8]) -> String {
         let status = serde_json::from_slice::<Status>(body).unwrap_or_default();
         if !status.message.is_empty() {
-            return status.message;
+            return excerpt(&status.message).to_owned();
         }
         let text = String::from_utf8_lossy(body);
+        let text = excerpt(text.trim());
         let message = match code {
             401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 => text.trim().to_owned(),
+            403 => text.to_owned(),
             404 => "the server could not find the requested resource".to_owned(),
             429 => "the server has received too many requests and has asked us to try again later".to_owned(),
             503 => "the server is currently unable to handle the request".to_owned(),
             504 => "the server was unable to return a response in the time allotted, but may still be processing \
                     the request"
                 .to_owned(),
-            500.. => format!("an error on the server ({:?}) has prevented the request from succeeding", text.trim()),
+            500.. => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
             _ => format!("the server responded with the status code {code} but did not return more information"),
         };
         let name = self.name.map(|name| format!(" {name}")).unwrap_or_default();
@@ -91,19 +95,28 @@ impl Query<'_> {
     }
 }
 
+/// Returns the beginning of another server's text, which becomes a part of events and conditions.
+fn excerpt(text: &str) -> &str {
+    let mut end = MAX_TEXT.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use std::convert::Infallible;
     use std::sync::Arc;
 
     use http::{Request, Response};
     use parking_lot::Mutex;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 
     /// Returns a client of a server that has one response, and the URIs that are asked for.
-    pub fn serving(code: u16, response: impl Into<Vec<u8>>) -> (Client, Arc<Mutex<Vec<String>>>) {
+    fn serving(code: u16, response: impl Into<Vec<u8>>) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (seen, response) = (Arc::clone(&asked), response.into());
         let api = tower::service_fn(move |request: Request<Body>| {
@@ -131,6 +144,11 @@ pub mod tests {
                 "the server responded with the status code 418 but did not return more information (get m.external.metrics.k8s.io *)",
             ),
             (403, "no", "no (get m.external.metrics.k8s.io *)"),
+            (
+                404,
+                &json!({"kind": "Status", "message": "\u{e4}".repeat(5000)}).to_string(),
+                &"\u{e4}".repeat(512),
+            ),
         ] {
             let (client, asked) = serving(code, body);
             let query = Query {
