@@ -438,6 +438,14 @@ async fn the_command_line_makes_forks() -> Result<()> {
     let (_, listed) = run(&["forks"]).await?;
     ensure!(listed == "no forks\n", "{listed}");
 
+    // One whose kubeconfig cannot be written is known to nobody, and is ended.
+    let mut command = tokio::process::Command::new(binary::coracle());
+    command.args(["fork", "lost", "--kubeconfig"]).arg(cluster.kubeconfig()).env("XDG_STATE_HOME", "/proc");
+    let output = command.output().await?;
+    ensure!(!output.status.success() && !output.stderr.is_empty(), "{output:?}");
+    let (_, listed) = run(&["forks"]).await?;
+    ensure!(listed == "no forks\n", "{listed}");
+
     // The kubeconfigs end with the process, also those of forks of forks.
     let (_, of_first) = run(&["fork", "a"]).await?;
     let (_, of_second) = run_at(Path::new(of_first.trim_end()), &["fork", "b"]).await?;

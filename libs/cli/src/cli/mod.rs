@@ -213,6 +213,7 @@ pub enum Command {
     },
     /// Saves all objects of a running control plane in a file, as they are at one revision.
     Backup {
+        /// The file to save them in; an earlier backup is replaced.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
@@ -223,8 +224,10 @@ pub enum Command {
     },
     /// Makes a store of a backup in a data directory that has none, or in an empty etcd cluster.
     Restore {
+        /// The backup.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// The data directory, which is made if there is none.
         #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "etcd-servers")]
         data_dir: PathBuf,
         /// By how much revisions continue above the backup's: more than were given since the backup; 0 if none were. Those of etcd
