@@ -91,7 +91,7 @@ pub fn ports(pod: &Pod, service: &Service) -> Vec<EndpointPort> {
         })
     };
     let mut ports: Vec<EndpointPort> = ports.filter_map(endpoint_port).collect();
-    ports.sort_by_key(port_hash::of_slice);
+    ports.sort_by_cached_key(port_hash::of_slice);
     ports
 }
 

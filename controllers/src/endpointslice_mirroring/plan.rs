@@ -88,7 +88,7 @@ fn desired_endpoints(
     let mut desired: BTreeMap<Key, (Vec<EndpointPort>, EndpointSet)> = BTreeMap::new();
     for subset in pack(members(endpoints, totals)) {
         let mut ports: Vec<EndpointPort> = subset.ports.iter().flatten().map(slice_port).collect();
-        ports.sort_by_key(port_hash::of_slice);
+        ports.sort_by_cached_key(port_hash::of_slice);
         let ready = subset.addresses.iter().flatten().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
         let all: Vec<_> = ready.chain(not_ready).collect();

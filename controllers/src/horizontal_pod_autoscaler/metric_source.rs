@@ -303,7 +303,7 @@ fn current_value(resource: &str, target: &MetricTarget, proposal: &Proposal) -> 
 fn usage_text(resource: &str, milli: i64) -> String {
     const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let bytes = milli.div_euclid(1000) + i64::from(milli.rem_euclid(1000) > 0);
-    if resource == "memory" && milli.abs() >= 1024 * 1000 {
+    if resource == "memory" && milli.unsigned_abs() >= 1024 * 1000 {
         let power = (bytes.trailing_zeros() / 10) as usize;
         return format!("{}{}", bytes >> (10 * power), BINARY[power]);
     }

@@ -52,7 +52,7 @@ pub fn pack(members: Vec<Member>) -> Vec<EndpointSubset> {
     for (port, of_port) in ports.into_values() {
         subsets.entry(of_port).or_default().extend(port);
     }
-    subsets.values_mut().for_each(|ports| ports.sort_by_key(port_hash::of_endpoints));
+    subsets.values_mut().for_each(|ports| ports.sort_by_cached_key(port_hash::of_endpoints));
     let with = |members: &Readiness, is_ready: bool| {
         let keys = members.iter().filter(|(_, ready)| **ready == is_ready).map(|(key, _)| key);
         let addresses: Vec<EndpointAddress> = keys.filter_map(|key| addresses.get(key).cloned()).collect();

@@ -1,6 +1,6 @@
 //! In-tree volume plugins, and the CSI drivers that have taken over from them (KEP-625).
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
 /// The simulated CSI driver: its name, and that of the provisioner that it is.
 pub const CSI_DRIVER: &str = "coracle.csi";
@@ -12,31 +12,37 @@ pub const HOST_PATH_MIGRATION: &str = "CSIMigrationHostPath";
 /// The in-tree plugin that provisions directories of this machine.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 
-/// The plugins that are only implemented by CSI drivers, and these drivers.
-const MIGRATED: [(&str, &str); 7] = [
-    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
-    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
-    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
-    ("kubernetes.io/azure-file", "file.csi.azure.com"),
-    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
-    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
-    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+/// A plugin that is only implemented by a CSI driver.
+struct Migrated {
+    plugin: &'static str,
+    driver: &'static str,
+    /// Returns `true` for its volumes.
+    has: fn(&PersistentVolumeSpec) -> bool,
+}
+
+const fn migrated(
+    plugin: &'static str,
+    driver: &'static str,
+    has: fn(&PersistentVolumeSpec) -> bool,
+) -> Migrated {
+    Migrated { plugin, driver, has }
+}
+
+const MIGRATED: [Migrated; 7] = [
+    migrated("kubernetes.io/aws-ebs", "ebs.csi.aws.com", |spec| spec.aws_elastic_block_store.is_some()),
+    migrated("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", |spec| spec.gce_persistent_disk.is_some()),
+    migrated("kubernetes.io/azure-disk", "disk.csi.azure.com", |spec| spec.azure_disk.is_some()),
+    migrated("kubernetes.io/azure-file", "file.csi.azure.com", |spec| spec.azure_file.is_some()),
+    migrated("kubernetes.io/cinder", "cinder.csi.openstack.org", |spec| spec.cinder.is_some()),
+    migrated("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", |spec| spec.vsphere_volume.is_some()),
+    migrated("kubernetes.io/portworx-volume", "pxd.portworx.com", |spec| spec.portworx_volume.is_some()),
 ];
 
 /// Returns the in-tree plugin of a volume that drivers can take over; None for any other volume.
 pub fn plugin_of(volume: &PersistentVolume) -> Option<&'static str> {
     let spec = volume.spec.as_ref()?;
-    let sources = [
-        (spec.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
-        (spec.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
-        (spec.azure_disk.is_some(), "kubernetes.io/azure-disk"),
-        (spec.azure_file.is_some(), "kubernetes.io/azure-file"),
-        (spec.cinder.is_some(), "kubernetes.io/cinder"),
-        (spec.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
-        (spec.portworx_volume.is_some(), "kubernetes.io/portworx-volume"),
-        (spec.host_path.is_some(), HOST_PATH),
-    ];
-    sources.into_iter().find_map(|(is_source, plugin)| is_source.then_some(plugin))
+    let of_host = spec.host_path.is_some().then_some(HOST_PATH);
+    MIGRATED.iter().find(|migrated| (migrated.has)(spec)).map(|migrated| migrated.plugin).or(of_host)
 }
 
 /// The plugins that CSI drivers have taken over in the controller.
@@ -51,7 +57,7 @@ impl Migration {
     /// Returns the names of the migrated plugins, sorted.
     pub fn plugins(self) -> Vec<&'static str> {
         let ours = self.host_path.then_some(HOST_PATH);
-        let mut plugins: Vec<_> = MIGRATED.iter().map(|(name, _)| *name).chain(ours).collect();
+        let mut plugins: Vec<_> = MIGRATED.iter().map(|migrated| migrated.plugin).chain(ours).collect();
         plugins.sort_unstable();
         plugins
     }
@@ -61,7 +67,7 @@ impl Migration {
         if self.host_path && plugin == HOST_PATH {
             return Some(CSI_DRIVER);
         }
-        MIGRATED.iter().find(|(name, _)| *name == plugin).map(|(_, driver)| *driver)
+        MIGRATED.iter().find(|migrated| migrated.plugin == plugin).map(|migrated| migrated.driver)
     }
 }
 

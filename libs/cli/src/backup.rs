@@ -25,8 +25,8 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of an error's text that are reported.
 const MAX_ERROR: usize = 2 << 10;
 
-/// Saves a backup in a file, which is replaced if it is a backup already. Until it is complete and checked it
-/// has another name, and only its owner may read it.
+/// Saves a backup in a file, which is replaced if it is a backup already. Until it is complete and
+/// checked it has another name, and only its owner may read it.
 ///
 /// # Errors
 /// The control plane cannot be reached or refuses, the file cannot be written, or a signal came.

@@ -15,7 +15,7 @@ use tokio::signal::unix::{self, SignalKind, signal};
 use crate::background::Background;
 use crate::kept_log::KeptLog;
 use crate::port_holder::explain;
-use crate::process::{error_line, report_failure};
+use crate::process::report_failure;
 use crate::shell::quoted;
 use crate::testing::fork;
 
@@ -183,13 +183,10 @@ pub async fn run(
         // As above.
         let _ = writeln!(io::stderr(), "coracle: the run is recorded: coracle open {}", record.display());
     }
-    match outcome {
-        Err(error) if error.is::<NotExecuted>() => {
-            let code = error.downcast_ref().map_or(1, NotExecuted::exit_code);
-            Ok(report_failure(&error_line(&error), code))
-        }
-        outcome => outcome.map(exit_code),
-    }
+    outcome.map(exit_code).or_else(|error| match error.downcast_ref::<NotExecuted>() {
+        Some(error) => Ok(report_failure(&error.to_string(), error.exit_code())),
+        None => Err(error),
+    })
 }
 
 /// A command that could not be executed.

@@ -12,7 +12,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde::Deserialize;
 
-use super::Query;
+use super::{NO_QUANTITY, Query};
 use crate::horizontal_pod_autoscaler::metric_source::milli;
 use crate::horizontal_pod_autoscaler::replicas::Sample;
 
@@ -98,10 +98,7 @@ impl CustomMetrics<'_> {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let list = self.values(group, &object.kind, &object.name, "", metric).await.map_err(unable)?;
         match list.as_slice() {
-            [value] => milli(&value.value).ok_or_else(|| {
-                let text = &value.value.0;
-                unable(format!("the value {text:?} of the metric is not a quantity"))
-            }),
+            [value] => milli(&value.value).ok_or_else(|| unable(NO_QUANTITY.to_owned())),
             _ => Err(unable(format!(
                 "the custom metrics API server returned {} results when we asked for exactly one",
                 list.len()

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
 use serde::Deserialize;
 
-use super::Query;
+use super::{NO_QUANTITY, Query};
 use crate::horizontal_pod_autoscaler::metric_source::milli;
 
 #[derive(Deserialize)]
@@ -37,8 +37,7 @@ pub async fn read(client: &Client, namespace: &str, metric: &str, selector: &str
         return Err("no metrics returned from external metrics API".to_owned());
     }
     values.iter().try_fold(0i64, |sum, ExternalMetricValue { value }| {
-        let value = milli(value)
-            .ok_or_else(|| failed(format!("the value {:?} of the metric is not a quantity", value.0)))?;
+        let value = milli(value).ok_or_else(|| failed(NO_QUANTITY.to_owned()))?;
         Ok(sum.saturating_add(value))
     })
 }

@@ -23,6 +23,9 @@ const LIMIT: usize = 64 << 20;
 /// The bytes of another server's text that are reported.
 const MAX_TEXT: usize = 1024;
 
+/// The error of a metric with a malformed value.
+const NO_QUANTITY: &str = "the value of the metric is not a quantity";
+
 /// The characters of a segment that are encoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'*');
 
@@ -51,7 +54,8 @@ impl Query<'_> {
         let body = Limited::new(response.into_body(), LIMIT).collect().await;
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         match code.is_success() {
-            true => serde_json::from_slice(&body).map_err(|error| error.to_string()),
+            // The error may quote the response.
+            true => serde_json::from_slice(&body).map_err(|error| excerpt(&error.to_string()).to_owned()),
             false => Err(self.failure(code.as_u16(), &body)),
         }
     }
@@ -160,6 +164,14 @@ mod tests {
             assert_eq!(query.send::<Value>(&client).await, Err(want.to_owned()));
             assert_eq!(*asked.lock(), ["/apis/a%2Fb/*?labelSelector=a+in+%28b%2Cc%29"]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_of_another_type_is_quoted_in_part() {
+        let (client, _) = serving(200, json!("a".repeat(1 << 20)).to_string());
+        let query = Query { resource: String::new(), name: None, path: &["apis"], parameters: &[] };
+        let error = query.send::<Vec<Value>>(&client).await.expect_err("it is no list");
+        assert!(error.starts_with("invalid type: string") && error.len() == MAX_TEXT, "{error}");
     }
 
     #[tokio::test]

@@ -120,17 +120,13 @@ pub async fn up(name: &Name, serve: &Serve, arguments: impl Iterator<Item = OsSt
         _ = signals.next() => None,
     };
     match started {
-        Some(Start::Ready { mut record, is_new }) => {
-            if !is_new {
+        Some(Start::Ready { record, is_new }) => {
+            let previous_context = match is_new {
+                true => record.served.as_ref().and_then(|served| served.previous_context.clone()),
                 // Its context may have been removed since, or another one selected.
-                let previous_context =
-                    kubeconfig::merge_again(&state.kubeconfig(), &record.kubeconfig, name)?;
-                record
-                    .served
-                    .iter_mut()
-                    .for_each(|served| served.previous_context = previous_context.clone());
-            }
-            report::started(name, &state, &record, is_new);
+                false => kubeconfig::merge_again(&state.kubeconfig(), &record.kubeconfig, name)?,
+            };
+            report::started(name, &state, &record, is_new, previous_context.as_deref());
             return Ok(ExitCode::SUCCESS);
         }
         Some(Start::Failed(status)) => {

@@ -50,11 +50,12 @@ pub async fn print(name: &Name, state: Option<&StateDir>, found: &State) -> bool
 }
 
 /// Prints the result of `up`.
-pub fn started(name: &Name, state: &StateDir, record: &Record, is_new: bool) {
+///
+/// - `previous_context`: the context that was current, if it was another
+pub fn started(name: &Name, state: &StateDir, record: &Record, is_new: bool, previous_context: Option<&str>) {
     say!("{name} {}", if is_new { "is running" } else { "is already running; it keeps its flags" });
     details(name, state, record);
-    let previous = record.served.as_ref().and_then(|served| served.previous_context.as_deref());
-    if let Some(context) = previous {
+    if let Some(context) = previous_context {
         row(
             "before",
             format!("the current context was {context:?}; kubectl config use-context selects it again"),

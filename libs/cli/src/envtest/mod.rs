@@ -17,6 +17,7 @@ use coracle_control_plane::Kinds;
 use flags::{FlagSet, Request, Values};
 
 use crate::cli::{Log, LogFormat};
+use crate::output;
 use crate::process::run_to_end;
 
 /// A program of envtest whose place Coracle takes.
@@ -85,9 +86,7 @@ impl Program {
 }
 
 fn print(text: &str) -> ExitCode {
-    use std::io::Write;
-    // A closed standard output is no failure.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    output::write(text);
     ExitCode::SUCCESS
 }
 
