@@ -268,6 +268,41 @@ async fn problems_are_printed_with_what_may_not_be_read() -> Result<()> {
     Ok(())
 }
 
+/// Runs `coracle problems`, and returns its exit code, standard output and standard error.
+async fn problems(kubeconfig: &Path, flags: &[&str]) -> Result<(Option<i32>, String, String)> {
+    let mut command = Command::new(binary::coracle());
+    command.arg("problems").args(flags).env("KUBECONFIG", kubeconfig).stdin(Stdio::null()).kill_on_drop(true);
+    let output = timeout(DEADLINE, command.output()).await.context("it does not end")??;
+    Ok((output.status.code(), String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?))
+}
+
+#[tokio::test]
+async fn problems_of_a_namespace_are_text_or_json() -> Result<()> {
+    let cluster = cluster().flag("--nodes", "0").start().await?;
+    let kubeconfig = read_kubeconfig(cluster.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    let container = json!([{"name": "app", "image": "app"}]);
+    let lonely = json!({"metadata": {"name": "lonely"}, "spec": {"containers": container}});
+    create::<Pod>(&Client::try_from(config)?, lonely).await?;
+
+    let report = |flags: &'static [&'static str]| problems(cluster.kubeconfig(), flags);
+    let (code, stdout, stderr) = report(&["-n", "default", "-o", "json"]).await?;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let found: Value = serde_json::from_str(&stdout)?;
+    assert_eq!((&found["found"], &found["notes"]), (&json!(1), &json!([])), "{found}");
+    let line = found["objects"][0].as_str().unwrap_or_default();
+    assert!(line.starts_with("pod/default/lonely: Pending"), "{found}");
+
+    assert_eq!(
+        report(&["-n", "kube-system"]).await?,
+        (Some(0), String::new(), "No problems found.\n".to_owned())
+    );
+    let (_, stdout, stderr) = report(&["-n", "kube-system", "-o", "json"]).await?;
+    assert_eq!((serde_json::from_str::<Value>(&stdout)?["found"].clone(), stderr.as_str()), (json!(0), ""));
+    assert!(cluster.stop().await?.success());
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_respond_is_an_error() -> Result<()> {
     // Connections are accepted by the kernel, and never read.

@@ -106,7 +106,10 @@ async fn objects_that_are_not_ready_explain_themselves() -> Result<()> {
     client.delete(&format!("{CORE}/configmaps/held")).await?;
     settle(&mut client).await?;
     assert_said(&cluster, &["why", "pod/waiting"], &["waiting", "missing"]).await?;
-    assert_said(&cluster, &["why", "configmap/held"], &["example.com/hold"]).await?;
+    // As kubectl accepts it, with the version.
+    for resource in ["configmap", "configmaps.v1."] {
+        assert_said(&cluster, &["why", &format!("{resource}/held")], &["example.com/hold"]).await?;
+    }
 
     // JSON is what the endpoint answers.
     let (is_success, text) = run(&cluster, &["why", "cm", "held", "-n", "default", "-o", "json"]).await?;

@@ -141,6 +141,14 @@ impl FieldPathSet {
         common
     }
 
+    /// Returns whether all members of another set are members.
+    pub fn is_superset(&self, other: &FieldPathSet) -> bool {
+        (self.owned || !other.owned)
+            && other.children.iter().all(|(element, theirs)| {
+                self.children.get(element).is_some_and(|ours| ours.is_superset(theirs))
+            })
+    }
+
     /// Removes a field and all its children.
     pub fn prune(&mut self, path: &[&str]) {
         match path {
@@ -389,6 +397,8 @@ mod tests {
             prop_assert_eq!(union(&difference(&a, &b), &a.intersection(&b)), a.clone());
             prop_assert_eq!(difference(&a, &union(&b, &c)), difference(&difference(&a, &b), &c));
             prop_assert!(difference(&a, &a).is_empty());
+            prop_assert_eq!(a.is_superset(&b), difference(&b, &a).is_empty());
+            prop_assert!(union(&a, &b).is_superset(&b));
             prop_assert_eq!(union(&a, &b).intersection(&c), union(&a.intersection(&c), &b.intersection(&c)));
         }
     }

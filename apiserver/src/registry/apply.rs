@@ -6,6 +6,7 @@ use super::deletion::rfc3339;
 use super::write::{Writing, dedup_owners, default_within_limits, fit_name, fit_namespace};
 use super::{Caller, Outcome, Registry, Target};
 use crate::admission::OperationOptions;
+use crate::codec::json::Unchanged;
 use crate::codec::{Decoded, json, structural, unstructured};
 use crate::fields::apply::{self, ApplyTo};
 use crate::fields::entry;
@@ -98,7 +99,7 @@ impl Registry {
         let force = options.force == Some(true);
         let applied = to.apply(&live, &entries, &configuration.object, applier, force)?;
         let mut object = match applied.changed {
-            true => decode(info, applied.object, &configuration.object)?,
+            true => decode(info, applied.object, &live, &configuration.object)?,
             false => live,
         };
         object.set_meta("managedFields", entry::write(applied.entries));
@@ -107,10 +108,16 @@ impl Registry {
 }
 
 /// Decodes the merged object as one of its kind, with defaults.
-fn decode(info: &ResourceInfo, merged: Value, configuration: &Value) -> Result<Value> {
+fn decode(info: &ResourceInfo, mut merged: Value, live: &Value, configuration: &Value) -> Result<Value> {
     let strategy = &info.behavior.strategy;
     let mut object = match &info.type_ref {
-        TypeRef::Struct(id) => decode_struct(*id, merged, configuration)?,
+        TypeRef::Struct(id) => {
+            let was = |path: &[&str]| path.iter().try_fold(live, |value, name| value.get(name));
+            let unchanged = Unchanged::take(&mut merged, |path, value| was(path) == Some(value));
+            let mut decoded = decode_struct(*id, merged, configuration)?;
+            unchanged.restore(&mut decoded);
+            decoded
+        }
         // Unknown fields and nulls are validated, and not kept.
         TypeRef::Structural(_) => {
             let mut decoded = Decoded { value: merged, strict: Vec::new() };

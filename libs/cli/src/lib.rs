@@ -151,11 +151,12 @@ fn run(kinds: Kinds) -> ExitCode {
             block_on(flags.log, async { open::serve(flags, kinds).await.map(|()| ExitCode::SUCCESS) })
         }
         Command::Replay { replay: flags, kubeconfig, log } => block_on(log, async {
-            replay::replay(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+            let is_same = replay::replay(kubeconfig.as_deref(), &flags).await?;
+            Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }),
-        Command::Problems { kubeconfig, log } => {
-            block_on(log, async { problems::print(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
-        }
+        Command::Problems { problems: flags, kubeconfig, log } => block_on(log, async {
+            problems::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+        }),
         Command::Backup { file, kubeconfig, log } => block_on(log, async {
             let summary = backup::download(kubeconfig.as_deref(), &file).await?;
             let Summary { revision, objects } = summary;

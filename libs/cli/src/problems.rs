@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use coracle_problems::{Error, collect};
 
+use crate::cli::ProblemsFlags;
 use crate::kubeconfig_client::client;
 use crate::output;
 use crate::process::unreachable;
@@ -13,22 +14,26 @@ use crate::process::unreachable;
 /// Longer than `collect` waits.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints the problems of the control plane that a kubeconfig names; that there are none is printed
-/// on standard error.
+/// Prints the problems of the control plane that a kubeconfig names. As a text, that there are none
+/// is printed on standard error.
 ///
 /// - `kubeconfig`: None for kubectl's.
 ///
 /// # Errors
 /// The control plane cannot be reached or refuses.
-pub async fn print(kubeconfig: Option<&Path>) -> Result<()> {
+pub async fn print(kubeconfig: Option<&Path>, flags: &ProblemsFlags) -> Result<()> {
     let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
-    let problems = collect(client).await.map_err(|error| match error {
+    let problems = collect(client, flags.namespace.clone()).await.map_err(|error| match error {
         Error::Discovery(error) => unreachable(&url, error),
         Error::Timeout => anyhow::Error::from(error).context(url.clone()),
     })?;
-    if problems.is_empty() {
+    let text = match flags.output.as_str() {
+        "json" => format!("{}\n", serde_json::to_string_pretty(&problems).context("the report")?),
+        _ => problems.to_string(),
+    };
+    if text.is_empty() {
         eprintln!("No problems found.");
     }
-    output::write(&problems.to_string());
+    output::write(&text);
     Ok(())
 }

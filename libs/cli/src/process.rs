@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 
 use crate::cli::{Log, LogFormat};
 use crate::kept_log::KeptLog;
@@ -101,6 +102,7 @@ pub fn one_line(error: &clap::Error) -> String {
     let message = message.join(" ").trim_start_matches("error: ").to_owned();
     match text.lines().find_map(|line| line.trim().strip_prefix("tip: ")) {
         Some(similar) => format!("{message}; {similar}"),
+        None if error.kind() == ErrorKind::InvalidSubcommand => format!("{message}; see coracle --help"),
         None => message,
     }
 }

@@ -32,14 +32,15 @@ struct Outcome {
     redacted: usize,
 }
 
-/// Sends the recorded requests that changed something, in their order.
+/// Sends the recorded requests that changed something, in their order. Returns `true` if all had the
+/// status codes of the record.
 ///
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
 /// The file is not an intact record, or the control plane cannot be reached.
 #[expect(clippy::disallowed_methods, reason = "the pauses are of the machine's time")]
-pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()> {
+pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<bool> {
     let record = Record::open(&flags.record, Limits::default())?;
     let (client, url) = client(kubeconfig, READ_TIMEOUT).await?;
     let mut outcome = Outcome::default();
@@ -70,14 +71,20 @@ pub async fn replay(kubeconfig: Option<&Path>, flags: &ReplayFlags) -> Result<()
         say!("... and {} more", outcome.different - MAX_PRINTED);
     }
     if outcome.redacted > 0 {
-        let left_out = outcome.redacted;
-        say!("{left_out} requests are left out: their secrets are not in the record (--record-secrets)");
+        let left_out = requests(outcome.redacted);
+        say!("{left_out} left out: their secrets are not in the record (--record-secrets)");
     }
     if let Some(damage) = record.damage() {
         say!("{damage}");
     }
-    say!("{} requests are sent to {url}, {} of them with another response", outcome.sent, outcome.different);
-    Ok(())
+    let (sent, different) = (requests(outcome.sent), outcome.different);
+    say!("{sent} sent to {url}, {different} of them with another response");
+    Ok(different == 0)
+}
+
+/// Formats a number of requests.
+fn requests(count: usize) -> String {
+    if count == 1 { "1 request".to_owned() } else { format!("{count} requests") }
 }
 
 /// Returns `true` if a request was a successful write of a client. The writes of the control plane

@@ -219,7 +219,7 @@ impl ControlPlane {
     /// # Errors
     /// The server does not respond.
     pub async fn problems(&self) -> Result<Problems, ProblemsError> {
-        coracle_problems::collect(self.client()).await
+        coracle_problems::collect(self.client(), None).await
     }
 
     /// Returns the file in which the control plane is recorded, if it is.

@@ -50,9 +50,14 @@ pub enum Error {
 /// Reads the objects of a cluster that are not ready, and their events, within 6 seconds. What
 /// cannot be read until then, or for other reasons, is named in the report.
 ///
+/// - `namespace`: the namespace of the objects; None for all objects
+///
 /// # Errors
 /// The server cannot be reached, or does not say what it serves.
-pub fn collect(client: Client) -> impl Future<Output = Result<Problems, Error>> + Send {
+pub fn collect(
+    client: Client,
+    namespace: Option<String>,
+) -> impl Future<Output = Result<Problems, Error>> + Send {
     // In a box, so that no crate that waits for it compiles all of it.
     let collect: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(async move {
         let discovery = async {
@@ -67,7 +72,8 @@ pub fn collect(client: Client) -> impl Future<Output = Result<Problems, Error>> 
         };
         let resources = timeout(DISCOVERY_DEADLINE, discovery).await.map_err(|_| Error::Timeout)??;
         let mut findings = Findings::default();
-        let read = timeout(READ_DEADLINE, read(&client, resources, &mut findings)).await;
+        let reader = Reader { client: &client, namespace: namespace.as_deref() };
+        let read = timeout(READ_DEADLINE, reader.read(resources, &mut findings)).await;
         if read.is_err() {
             findings.add_note(&format!("what takes longer than {} s", READ_DEADLINE.as_secs()));
         }
@@ -78,30 +84,80 @@ pub fn collect(client: Client) -> impl Future<Output = Result<Problems, Error>> 
     collect
 }
 
-/// Reads everything, in the order of importance: a deadline may end it.
-async fn read(client: &Client, resources: Vec<Resource>, findings: &mut Findings) {
-    let (events, resources): (Vec<_>, Vec<_>) =
-        resources.into_iter().partition(|resource| resource.plural == "events");
-    let (mut known, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(has_rule);
-    known.sort_by_key(rank);
-    for resource in &known {
-        read_objects(client, resource, findings).await;
-    }
-    for resource in events.iter().filter(|events| events.group.is_empty()) {
-        let name = resource.qualified();
-        // Of many events the warnings are not to be missed.
-        for (selector, is_noted) in [("type%3DWarning", true), ("type%21%3DWarning", false)] {
-            let query = format!("&fieldSelector={selector}");
-            let read = read_pages(client, resource, &query, JSON, |event| findings.add_event(event)).await;
-            if let Err(why) = read
-                && is_noted
-            {
-                findings.add_note(&format!("{name}: {why}"));
+/// The reader of the objects of a cluster, or of one of its namespaces.
+struct Reader<'a> {
+    client: &'a Client,
+    namespace: Option<&'a str>,
+}
+
+impl Reader<'_> {
+    /// Reads everything, in the order of importance: a deadline may end it.
+    async fn read(&self, mut resources: Vec<Resource>, findings: &mut Findings) {
+        resources.retain(|resource| resource.is_namespaced || self.namespace.is_none());
+        let (events, resources): (Vec<_>, Vec<_>) =
+            resources.into_iter().partition(|resource| resource.plural == "events");
+        let (mut known, others): (Vec<_>, Vec<_>) = resources.into_iter().partition(has_rule);
+        known.sort_by_key(rank);
+        for resource in &known {
+            self.read_objects(resource, findings).await;
+        }
+        for resource in events.iter().filter(|events| events.group.is_empty()) {
+            let name = resource.qualified();
+            // Of many events the warnings are not to be missed.
+            for (selector, is_noted) in [("type%3DWarning", true), ("type%21%3DWarning", false)] {
+                let query = format!("&fieldSelector={selector}");
+                let read = self.read_pages(resource, &query, JSON, |event| findings.add_event(event)).await;
+                if let Err(why) = read
+                    && is_noted
+                {
+                    findings.add_note(&format!("{name}: {why}"));
+                }
             }
         }
+        for resource in &others {
+            self.read_objects(resource, findings).await;
+        }
     }
-    for resource in &others {
-        read_objects(client, resource, findings).await;
+
+    /// Reads the objects of a resource.
+    async fn read_objects(&self, resource: &Resource, findings: &mut Findings) {
+        let accept = if needs_content(resource) { JSON } else { METADATA };
+        let add = |object: &Value| findings.add_object(resource, object);
+        if let Err(why) = self.read_pages(resource, "", accept, add).await {
+            findings.add_note(&format!("{}: {why}", resource.qualified()));
+        }
+    }
+
+    /// Reads the items of a list, page by page.
+    ///
+    /// # Errors
+    /// The reason for which not all are read.
+    async fn read_pages(
+        &self,
+        resource: &Resource,
+        query: &str,
+        accept: &str,
+        mut add: impl FnMut(&Value),
+    ) -> Result<(), String> {
+        let mut next = String::new();
+        for _ in 0..MAX_PAGES {
+            let path = format!("{}?limit={LIMIT}{query}{next}", resource.path(self.namespace));
+            let page = timeout(REQUEST_DEADLINE, get(self.client, &path, accept)).await;
+            let page = page.map_err(|_| format!("no response within {} s", REQUEST_DEADLINE.as_secs()))?;
+            let page = page.map_err(|error| match error {
+                kube::Error::Api(status) => status.message.clone(),
+                error => error.to_string(),
+            })?;
+            page["items"].as_array().into_iter().flatten().for_each(&mut add);
+            match page["metadata"]["continue"].as_str() {
+                Some(token) if !token.is_empty() => {
+                    let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+                    next = format!("&continue={token}");
+                }
+                _ => return Ok(()),
+            }
+        }
+        Err(format!("all but the first {}", LIMIT * MAX_PAGES))
     }
 }
 
@@ -114,47 +170,6 @@ async fn explain(client: &Client, findings: &mut Findings) {
             findings.add_explanation(sentence);
         }
     }
-}
-
-/// Reads the objects of a resource.
-async fn read_objects(client: &Client, resource: &Resource, findings: &mut Findings) {
-    let accept = if needs_content(resource) { JSON } else { METADATA };
-    let add = |object: &Value| findings.add_object(resource, object);
-    if let Err(why) = read_pages(client, resource, "", accept, add).await {
-        findings.add_note(&format!("{}: {why}", resource.qualified()));
-    }
-}
-
-/// Reads the items of a list, page by page.
-///
-/// # Errors
-/// The reason for which not all are read.
-async fn read_pages(
-    client: &Client,
-    resource: &Resource,
-    query: &str,
-    accept: &str,
-    mut add: impl FnMut(&Value),
-) -> Result<(), String> {
-    let mut next = String::new();
-    for _ in 0..MAX_PAGES {
-        let path = format!("{}?limit={LIMIT}{query}{next}", resource.path());
-        let page = timeout(REQUEST_DEADLINE, get(client, &path, accept)).await;
-        let page = page.map_err(|_| format!("no response within {} s", REQUEST_DEADLINE.as_secs()))?;
-        let page = page.map_err(|error| match error {
-            kube::Error::Api(status) => status.message.clone(),
-            error => error.to_string(),
-        })?;
-        page["items"].as_array().into_iter().flatten().for_each(&mut add);
-        match page["metadata"]["continue"].as_str() {
-            Some(token) if !token.is_empty() => {
-                let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
-                next = format!("&continue={token}");
-            }
-            _ => return Ok(()),
-        }
-    }
-    Err(format!("all but the first {}", LIMIT * MAX_PAGES))
 }
 
 async fn get(client: &Client, path: &str, accept: &str) -> kube::Result<Value> {

@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::event::Event;
-use crate::object::{problem, rank};
+use crate::object::{has_rule, problem, rank};
 use crate::resource::{Resource, object_name};
 use crate::text::{line_of, one_line, text};
 
@@ -28,12 +29,15 @@ const MAX_NOTES: usize = 10;
 
 /// The objects of a cluster that are not ready, have failed or are terminating, with their newest
 /// events. Its text has a line for each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Problems {
-    objects: Vec<String>,
+    /// The number of objects that are not ready; `objects` has lines of the first.
     found: usize,
+    objects: Vec<String>,
     explanations: Vec<String>,
     events: Vec<String>,
+    /// The lines about what could not be read, and the number of those that are left out.
     notes: Vec<String>,
     more_notes: usize,
 }
@@ -107,6 +111,8 @@ fn query(resource: &Resource, namespace: &Value, name: &Value) -> String {
 pub struct Findings {
     /// By the rank of the resource and its name.
     resources: BTreeMap<(usize, String), OfResource>,
+    /// The uids of the objects that are ready.
+    ready: HashSet<String>,
     events: Vec<Event>,
     explanations: Vec<String>,
     notes: Vec<String>,
@@ -131,7 +137,12 @@ struct Finding {
 impl Findings {
     /// Adds an object, if it has a problem.
     pub fn add_object(&mut self, resource: &Resource, object: &Value) {
-        let Some(why) = problem(resource, object) else { return };
+        let Some(why) = problem(resource, object) else {
+            if has_rule(resource) {
+                self.ready.extend(text(&object["metadata"]["uid"]).map(str::to_owned));
+            }
+            return;
+        };
         let of_resource = self.resources.entry((rank(resource), resource.qualified())).or_default();
         of_resource.found += 1;
         if of_resource.first.len() < MAX_OF_RESOURCE {
@@ -183,7 +194,8 @@ impl Findings {
 
         let (mut own, mut others): (Vec<Event>, Vec<Event>) =
             self.events.into_iter().partition(|event| uids.contains(event.uid.as_str()));
-        others.retain(|event| event.is_warning);
+        // A warning of an object that has become ready is out of date.
+        others.retain(|event| event.is_warning && !self.ready.contains(&event.uid));
         // Warnings say more than that a container was created.
         let warned: HashSet<String> =
             own.iter().filter(|event| event.is_warning).map(|event| event.uid.clone()).collect();

@@ -12,15 +12,25 @@ pub struct Resource {
     pub version: String,
     pub plural: String,
     pub kind: String,
+    pub is_namespaced: bool,
 }
 
 impl Resource {
-    /// Returns the path of all objects of the resource.
-    pub fn path(&self) -> String {
+    /// Returns the path of the objects of the resource.
+    ///
+    /// - `namespace`: the namespace of the objects; None for all
+    pub fn path(&self, namespace: Option<&str>) -> String {
         let Resource { group, version, plural, .. } = self;
-        match group.as_str() {
-            "" => format!("/api/{version}/{plural}"),
-            _ => format!("/apis/{group}/{version}/{plural}"),
+        let group = match group.as_str() {
+            "" => "/api".to_owned(),
+            group => format!("/apis/{group}"),
+        };
+        match namespace {
+            None => format!("{group}/{version}/{plural}"),
+            Some(namespace) => {
+                let namespace: String = form_urlencoded::byte_serialize(namespace.as_bytes()).collect();
+                format!("{group}/{version}/namespaces/{namespace}/{plural}")
+            }
         }
     }
 
@@ -49,7 +59,9 @@ pub fn listable(groups: impl IntoIterator<Item = APIGroupDiscovery>) -> Vec<Reso
                     continue;
                 }
                 let kind = found.response_kind.and_then(|kind| kind.kind).unwrap_or_default();
-                resources.push(Resource { group: group.clone(), version: version.clone(), plural, kind });
+                let is_namespaced = found.scope.is_some_and(|scope| scope == "Namespaced");
+                let (group, version) = (group.clone(), version.clone());
+                resources.push(Resource { group, version, plural, kind, is_namespaced });
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::resource::{Resource, listable};
 
 fn resource(group: &str, plural: &str, kind: &str) -> Resource {
     let [group, plural, kind] = [group, plural, kind].map(str::to_owned);
-    Resource { group, version: "v1".to_owned(), plural, kind }
+    Resource { group, version: "v1".to_owned(), plural, kind, is_namespaced: true }
 }
 
 fn pods() -> Resource {
@@ -275,6 +275,9 @@ fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_ar
     for name in ["web", "quiet"] {
         findings.add_object(&pods(), &object(name, json!({})));
     }
+    let now_ready =
+        json!({"status": {"phase": "Running", "conditions": [condition("Ready", "True", "", "")]}});
+    findings.add_object(&pods(), &object("ready", now_ready));
     let mut repeated = event("web", "Warning", 5, "BackOff");
     repeated["count"] = json!(4);
     for event in [
@@ -284,6 +287,7 @@ fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_ar
         event("quiet", "Normal", 3, "Scheduled"),
         event("quiet", "Normal", 4, "Pulling"),
         event("ready", "Normal", 8, "Started"),
+        event("ready", "Warning", 2, "FailedScheduling"),
         event("deleted", "Warning", 7, "FailedScheduling"),
         json!({"involvedObject": {"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "default", "name": "web", "uid": "quiet"},
             "type": "Normal", "reason": "Scaled", "eventTime": "2026-01-01T00:00:02.123456Z"}),
@@ -348,8 +352,10 @@ fn nothing_is_reported_as_nothing() {
 
 #[test]
 fn each_resource_is_read_once_and_secrets_without_their_content() {
-    let served =
-        |name: &str, verb: &str| json!({"resource": name, "responseKind": {"kind": "Kind"}, "verbs": [verb]});
+    let served = |name: &str, verb: &str| {
+        let scope = if name == "oars" { "Cluster" } else { "Namespaced" };
+        json!({"resource": name, "responseKind": {"kind": "Kind"}, "scope": scope, "verbs": [verb]})
+    };
     let groups: Vec<APIGroupDiscovery> = serde_json::from_value(json!([
         {"versions": [{"version": "v1", "resources": [served("pods", "list"), served("secrets", "list"), served("bindings", "create")]}]},
         {"metadata": {"name": "example.com"}, "versions": [
@@ -358,7 +364,8 @@ fn each_resource_is_read_once_and_secrets_without_their_content() {
         ]},
     ]))
     .expect("groups");
-    let read: Vec<_> = listable(groups).iter().map(|found| (found.path(), needs_content(found))).collect();
+    let listed = listable(groups);
+    let read: Vec<_> = listed.iter().map(|found| (found.path(None), needs_content(found))).collect();
     let expected = [
         ("/api/v1/pods", true),
         ("/api/v1/secrets", false),
@@ -366,4 +373,12 @@ fn each_resource_is_read_once_and_secrets_without_their_content() {
         ("/apis/example.com/v1/oars", true),
     ];
     assert_eq!(read, expected.map(|(path, content)| (path.to_owned(), content)));
+    let namespaced = listed.iter().filter(|found| found.is_namespaced);
+    let read: Vec<_> = namespaced.map(|found| found.path(Some("a/b"))).collect();
+    let expected = [
+        "/api/v1/namespaces/a%2Fb/pods",
+        "/api/v1/namespaces/a%2Fb/secrets",
+        "/apis/example.com/v2/namespaces/a%2Fb/boats",
+    ];
+    assert_eq!(read, expected);
 }

@@ -219,7 +219,7 @@ impl StoredObjects {
         let is_named = |info: &&Arc<ResourceInfo>| {
             let names = [&*info.plural, &*info.singular].into_iter();
             let mut names = names.chain(info.short_names.iter().map(|short| &**short));
-            group.is_none_or(|group| info.group == *group)
+            group.is_none_or(|group| is_of(info, group))
                 && (names.any(|known| known == name) || info.kind.to_lowercase() == name)
         };
         // The group of the core comes first, then those of Kubernetes.
@@ -256,6 +256,13 @@ impl StoredObjects {
     fn former(&self) -> &[Arc<ResourceInfo>] {
         self.former.get_or_init(|| former::resources(&self.store, &self.resources, self.revision()))
     }
+}
+
+/// Returns `true` if a resource is of a group, which a user may name with a version before it:
+/// `apps`, `v1.apps`.
+fn is_of(info: &ResourceInfo, group: &str) -> bool {
+    let is_version = |(version, group): (&str, &str)| info.version == *version && info.group == *group;
+    info.group == *group || group.split_once('.').is_some_and(is_version)
 }
 
 impl Objects for StoredObjects {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::identity::{self, IdentityCheck, Unidentified};
 use super::{PatchType, json as json_patch, merge, printed, strategic, undecodable};
+use crate::codec::json::Unchanged;
 use crate::codec::{DecodeError, Decoded, TypeMeta, json as codec, structural, zero};
 use crate::error::Status;
 use crate::request::Warnings;
@@ -90,8 +91,13 @@ impl Patch {
         validation: FieldValidation,
         warnings: &Warnings,
     ) -> Result<Value> {
-        let object = original();
+        let mut object = original();
         let identity = TypeMeta::of(&object);
+        let unchanged = match type_ref {
+            TypeRef::Struct(_) => Unchanged::take(&mut object, |path, _| self.leaves(path)),
+            // The schema may have changed since the object was decoded.
+            TypeRef::Structural(_) => Unchanged::default(),
+        };
         let mut merged = None;
         let patched = match self.patch_type {
             PatchType::Json => json_patch::apply(with_printed_nulls(object, type_ref), &self.document)?,
@@ -120,7 +126,8 @@ impl Patch {
             })?,
         };
         let (mut object, complaints) =
-            self.decode(&patched, type_ref, &identity).map_err(|error| refuse(&error))?;
+            self.decode(patched, type_ref, &identity).map_err(|error| refuse(&error))?;
+        unchanged.restore(&mut object);
         identity_now.restore(&mut object);
         let mut complaints = self.strict.iter().cloned().chain(complaints).peekable();
         match validation {
@@ -156,17 +163,40 @@ impl Patch {
         printed.unwrap_or_else(|| text.into_owned())
     }
 
+    /// Returns `true` if a merge certainly leaves a member of the object as it is.
+    fn leaves(&self, path: &[&str]) -> bool {
+        // The operations of a JSON patch may refer to any member.
+        let document = self.document.as_object().filter(|_| self.patch_type != PatchType::Json);
+        let Some(mut members) = document else { return false };
+        // An object that may be of another type is decoded as a whole.
+        if members.contains_key("kind") || members.contains_key("apiVersion") {
+            return false;
+        }
+        for name in path {
+            // Directives are for all members beside them.
+            if members.keys().any(|member| member.starts_with('$')) {
+                return false;
+            }
+            match members.get(*name) {
+                None => return true,
+                Some(Value::Object(inner)) => members = inner,
+                Some(_) => return false,
+            }
+        }
+        false
+    }
+
     /// Decodes the patched object by its type, with the field validation errors.
     fn decode(
         &self,
-        object: &Value,
+        mut object: Value,
         type_ref: &TypeRef,
         was: &TypeMeta,
     ) -> Result<(Value, Vec<String>), String> {
         let decoded = match type_ref {
-            TypeRef::Struct(id) => codec::normalize(object, *id),
+            TypeRef::Struct(id) => codec::normalize(&object, *id),
             TypeRef::Structural(schema) => {
-                let mut untyped = Decoded { value: object.clone(), strict: Vec::new() };
+                let mut untyped = Decoded { value: std::mem::take(&mut object), strict: Vec::new() };
                 codec::whole_numbers(&mut untyped.value);
                 structural::conform(untyped, schema)
             }
@@ -175,9 +205,9 @@ impl Patch {
         // is read, and found to be invalid.
         let unreadable = matches!(decoded, Err(DecodeError::Unreadable(_)));
         if self.patch_type != PatchType::Strategic && !unreadable && type_ref.built_in().is_some() {
-            match was.check(object)? {
+            match was.check(&object)? {
                 IdentityCheck::Unchanged => {}
-                IdentityCheck::Versionless => return Ok(identity::unknown_members_of(object)),
+                IdentityCheck::Versionless => return Ok(identity::unknown_members_of(&object)),
             }
         }
         decoded.map(|decoded| (decoded.value, decoded.strict)).map_err(|error| error.to_string())
@@ -252,6 +282,41 @@ mod tests {
             apply(FieldValidation::Warn).expect(body);
             assert_eq!(warnings.into_texts(), want);
         }
+    }
+
+    /// What a merge leaves is not decoded again; the result is that of decoding all of it.
+    #[test]
+    fn members_that_a_merge_names_are_decoded() {
+        let pod = schema().kind("", "v1", "Pod").expect("a kind of the table");
+        let object = json!({
+            "kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a", "labels": {"b": "c"}},
+            "spec": {"containers": [{"name": "a", "image": "b"}]}, "status": {"phase": "Running"},
+        });
+        let decoded = codec::normalize(&object, pod).expect("a Pod").value;
+        let object = || decoded.clone();
+        for (body, left) in [
+            (r#"{"metadata":{"labels":{"x":"y"}}}"#, vec!["metadata.name", "spec", "status"]),
+            (r#"{"metadata":null}"#, vec!["spec", "status"]),
+            (r#"{"spec":{"nodeName":"n"}}"#, vec!["metadata.name", "metadata.labels", "status"]),
+            (r#"{"spec":null}"#, vec!["metadata.name", "metadata.labels", "status"]),
+            (r#"{"kind":"Pod","spec":{}}"#, vec![]),
+            (r#"{"$patch":"replace","spec":{}}"#, vec![]),
+            (r#"{"metadata":{"$retainKeys":["name"],"name":"a"}}"#, vec!["spec", "status"]),
+            ("{}", vec!["metadata.name", "metadata.labels", "spec", "status"]),
+            ("null", vec![]),
+        ] {
+            let patch = Patch::parse(PatchType::Strategic, body.as_bytes()).expect(body);
+            let paths = ["metadata.name", "metadata.labels", "spec", "status"];
+            let leaves = |path: &&str| patch.leaves(&path.split('.').collect::<Vec<_>>());
+            assert_eq!(paths.into_iter().filter(leaves).collect::<Vec<_>>(), left, "{body}");
+            let applied = patch.apply(&object, &pod.into(), FieldValidation::Strict, &Warnings::default());
+            let merged = strategic::apply(object(), patch.document.clone(), pod).expect(body).object;
+            let mut whole = codec::normalize(&merged, pod).expect("a Pod").value;
+            TypeMeta::of(&object()).restore(&mut whole);
+            assert_eq!(applied.expect(body), whole, "{body}");
+        }
+        let patch = Patch::parse(PatchType::Json, b"[]").expect("a patch");
+        assert!(!patch.leaves(&["spec"]));
     }
 
     #[test]

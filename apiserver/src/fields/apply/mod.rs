@@ -123,7 +123,7 @@ impl ApplyTo<'_> {
         let last = place.map(|place| entries.remove(place));
         let merged = merge(live, configuration, self.type_ref);
         let object = match &last {
-            Some(last) if !last.fields.is_empty() => self
+            Some(last) if !keeps_all(last, &mine, &entries) => self
                 .prune(merged, last, &mine, &entries)
                 .map_err(|error| error.of("failed to prune fields"))?,
             _ => merged,
@@ -322,6 +322,14 @@ impl ApplyTo<'_> {
         }
         Ok(pruned)
     }
+}
+
+/// Returns `true` if a manager drops no field of its last apply, so that nothing is pruned. An entry
+/// of another version may still fail to be converted, which pruning reports.
+fn keeps_all(last: &Entry, mine: &Entry, others: &[Entry]) -> bool {
+    let mut versions = others.iter().chain([last]).map(|entry| &entry.api_version);
+    let keeps_all = || mine.fields.is_superset(&last.fields);
+    last.fields.is_empty() || versions.all(|version| *version == mine.api_version) && keeps_all()
 }
 
 type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;

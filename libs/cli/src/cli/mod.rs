@@ -25,7 +25,8 @@ pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
 pub use testing::{
-    ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, OpenFlags, ReplayFlags, SettleFlags,
+    ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, OpenFlags, ProblemsFlags, ReplayFlags,
+    SettleFlags,
 };
 
 /// A Kubernetes control plane in one small binary.
@@ -88,6 +89,8 @@ pub enum Command {
     },
     /// Prints the objects of a running control plane that are not ready, have failed or are terminating, and their newest events.
     Problems {
+        #[command(flatten)]
+        problems: ProblemsFlags,
         /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,

@@ -101,7 +101,7 @@ pub struct LogFlags {
     #[arg(long)]
     pub diff: bool,
     /// Prints what is not older, such as 5m.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub since: Option<String>,
     /// Prints what clients of a user agent did, with `*` for any characters.
     #[arg(long, value_name = "PATTERN")]
@@ -109,6 +109,17 @@ pub struct LogFlags {
     /// The most entries that are printed, the newest ones, up to 1000.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = within(range::LOG_ENTRIES))]
     pub limit: usize,
+    /// The format: `text` or `json`.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub output: String,
+}
+
+/// The flags of `problems`.
+#[derive(Debug, Args)]
+pub struct ProblemsFlags {
+    /// The namespace whose objects are printed [default: all objects].
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
     /// The format: `text` or `json`.
     #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub output: String,

@@ -58,7 +58,9 @@ fn write_kubeconfig(kubeconfig: Option<&Path>, parent: &str, fork: &Fork, server
     let text = with_credentials(fork, server, &read(kubeconfig)?)?;
     let written = coracle_private_fs::create_directory(file.parent().unwrap_or(Path::new(".")))
         .and_then(|()| coracle_private_fs::replace(&file, text.as_bytes()));
-    written.with_context(|| file.display().to_string())?;
+    written.map_err(|error| {
+        anyhow!("{}: {error}; XDG_STATE_HOME names another directory for it", file.display())
+    })?;
     Ok(file)
 }
 

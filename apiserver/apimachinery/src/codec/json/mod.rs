@@ -9,6 +9,7 @@ mod members;
 mod reader;
 mod sparse;
 mod text;
+mod unchanged;
 mod write;
 
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use members::{for_each_item, for_each_member};
 pub(super) use reader::repair;
 use reader::{Reader, SyntaxError};
 pub use text::{write_string, write_untyped};
+pub use unchanged::Unchanged;
 pub use write::{indent, write, write_object, write_type};
 
 /// Checks that text is one JSON value within the limits of stored documents, without building it.
