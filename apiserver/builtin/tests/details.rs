@@ -99,3 +99,23 @@ async fn a_definition_has_stored_versions_and_no_empty_webhook() {
     let (code, updated) = server.send(Method::PUT, &format!("{path}/status"), &whole).await;
     assert_eq!((code, &updated["status"]["storedVersions"]), (200, &json!(["v1"])), "{updated}");
 }
+
+/// The strategy of a Service's status inherits that a write may create the object.
+#[tokio::test]
+async fn an_apply_to_the_status_of_a_service_creates_it() {
+    const APPLY: &str = "application/apply-patch+yaml";
+    let server = TestServer::start().await;
+    let apply = async |plural: &str, kind: &str, api_version: &str, name: &str, spec: Value| {
+        let group = if api_version == "v1" { "/api".to_owned() } else { "/apis".to_owned() };
+        let path = format!("{group}/{api_version}/namespaces/default/{plural}/{name}/status?fieldManager=m");
+        let object =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+        server.patch(&path, APPLY, &object).await
+    };
+    let (code, body) = apply("services", "Service", "v1", "a", json!({"ports": [{"port": 80}]})).await;
+    assert_eq!((code, &body["metadata"]["managedFields"]), (201, &Value::Null), "{body}");
+    let (code, body) = apply("services", "Service", "v1", "b", json!({})).await;
+    assert_eq!((code, message(&body)), (422, "Service \"b\" is invalid: spec.ports: Required value"));
+    let (code, body) = apply("deployments", "Deployment", "apps/v1", "a", json!({})).await;
+    assert_eq!((code, message(&body)), (404, "deployments.apps \"a\" not found"));
+}

@@ -68,7 +68,7 @@ impl Registry {
             fit(&mut object)?;
             Ok(object)
         };
-        self.modify(writing, (part == Part::Main).then_some(&create), |current, versions| {
+        self.modify(writing, apply_creates(info, part).then_some(&create), |current, versions| {
             let mut object = make(info.from_internal(current.clone()), versions)?;
             fit(&mut object)?;
             Ok(info.to_internal(object))
@@ -105,6 +105,12 @@ impl Registry {
         object.set_meta("managedFields", entry::write(applied.entries));
         Ok(object)
     }
+}
+
+/// Returns `true` if an apply to an endpoint creates a missing object.
+pub fn apply_creates(info: &ResourceInfo, part: Part) -> bool {
+    // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
+    part == Part::Main || part == Part::Status && info.behavior.create_on_update
 }
 
 /// Decodes the merged object as one of its kind, with defaults.

@@ -54,6 +54,7 @@ use serde_json::{Value, json};
 use author::Authors;
 
 pub use allocation::{Allocated, AllocationRequest, Allocator, Reservation};
+pub use apply::apply_creates;
 pub use author::{Author, AuthorRequest, Origin};
 pub(crate) use author::{MAX_TEXT_LENGTH, cut};
 pub use body::RequestBody;

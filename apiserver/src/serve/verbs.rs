@@ -19,7 +19,7 @@ use super::websocket::ByteStream;
 use super::{Body, proxy, respond, upgrade};
 use crate::patch::{APPLY, Configuration, Patch};
 use crate::registry::read::Filter;
-use crate::registry::{Caller, Outcome, Payload, RequestBody, Target};
+use crate::registry::{Caller, Outcome, Payload, RequestBody, Target, apply_creates};
 use crate::representation::Form;
 use crate::representation::watch::Frames;
 use crate::request::Verb;
@@ -298,8 +298,8 @@ impl Call<'_> {
         if let Ok(bytes) = &self.body {
             self.audit.log_request_patch(bytes, true);
         }
-        if route.subresource().is_some() {
-            // Only whole objects are created.
+        let creates = Part::of(route.subresource()).is_some_and(|part| apply_creates(&route.info, part));
+        if !creates {
             registry.get(&target.info, &target.namespace, &target.name, "").await?;
         }
         let configuration = Configuration::parse(&self.body.clone()?)?;

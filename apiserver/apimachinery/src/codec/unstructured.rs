@@ -58,6 +58,7 @@ fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<
             Value::String(text) => base64::canonical(text)
                 .map(drop)
                 .map_err(|error| format!("error decoding from json: {error}")),
+            Value::Array(_) => listed_bytes(value),
             other => Err(format!("cannot restore slice from {}", kind(other))),
         },
         Type::String => match value {
@@ -82,6 +83,19 @@ fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<
         }
         _ => Ok(()),
     }
+}
+
+/// Converts bytes that are given as a list of numbers, of which null is zero.
+fn listed_bytes(value: &mut Value) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    for byte in value.as_array_mut().into_iter().flatten().filter(|byte| !byte.is_null()) {
+        integer(byte, "uint8", |wide| i64::from(wide as u8))?;
+    }
+    for byte in value.as_array().into_iter().flatten() {
+        bytes.push(byte.as_u64().and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default());
+    }
+    *value = base64::encode(&bytes).into();
+    Ok(())
 }
 
 fn integer(value: &mut Value, name: &str, cut: fn(i64) -> i64) -> Result<(), String> {

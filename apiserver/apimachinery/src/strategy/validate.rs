@@ -28,7 +28,7 @@ pub fn create(
     behavior.strategy.validate(&object, &mut errors);
     behavior.strategy.validate_expressions(&object, None, meter, &mut errors);
     if is_kind {
-        metadata::validate_create_generic(&object, namespaced, &behavior.metadata, &mut errors);
+        metadata::validate_create_generic(&object, identity, &behavior.metadata, &mut errors);
     }
     errors
 }

@@ -334,6 +334,32 @@ fn invalid_patches_are_rejected() {
 }
 
 #[test]
+fn bytes_may_be_numbers() {
+    let patched = |bytes: Value| {
+        apply(json!({}), json!({"data": {"k": bytes}}), kind("", "v1", "Secret"))
+            .map(|patched| patched.object["data"]["k"].clone())
+            .map_err(|error| error.to_string())
+    };
+    for (bytes, want) in [
+        (json!([]), ""),
+        (json!([1, 2]), "AQI="),
+        (json!([300, -1, 1.0]), "LP8B"),
+        (json!([null]), "AA=="),
+        (json!("AQI="), "AQI="),
+    ] {
+        assert_eq!(patched(bytes.clone()), Ok(json!(want)), "{bytes}");
+    }
+    for (bytes, want) in [
+        (json!(["a"]), "[a]]]\": unrecognized type: uint8"),
+        (json!([1.5]), "[1.5]]]\": cannot convert float64 to uint8"),
+        (json!({}), "map[]]]\": cannot restore slice from map"),
+    ] {
+        let error = patched(bytes).expect_err(want);
+        assert!(error.ends_with(want), "{error}");
+    }
+}
+
+#[test]
 fn numbers_are_converted_leniently() {
     for (given, want) in [(json!(1.0), 1), (json!(4294967297i64), 1), (json!(1e30), 0), (json!(u64::MAX), 0)]
     {

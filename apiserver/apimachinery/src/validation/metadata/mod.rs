@@ -145,16 +145,17 @@ pub fn validate_create(
 }
 
 /// Validates a new object as the generic layer does, if the kind reported no error. A kind that
-/// validates metadata itself has already reported all of these errors, so this matters only to the
-/// few others.
+/// validates metadata itself has already reported all of these errors, but that of a `generateName`
+/// which its rule for names leaves out.
 pub fn validate_create_generic(
     object: &Field<'_>,
-    namespaced: bool,
+    identity: Identity,
     validation: &MetadataValidation,
     errors: &mut Errors,
 ) {
-    if validation.on_create == NONE && errors.is_empty() {
-        validate_object_meta(object, generic(namespaced), Finalizers::Qualified, errors);
+    let is_repeated = validation.on_create != NONE && identity.name != NameRule::LongName;
+    if !is_repeated && errors.is_empty() {
+        validate_object_meta(object, generic(identity.namespaced), Finalizers::Qualified, errors);
     }
 }
 

@@ -28,6 +28,25 @@ fn owner_references_print_as_in_go() {
     );
 }
 
+/// A class of devices does not validate its `generateName` itself.
+#[test]
+fn a_generate_name_is_a_segment_of_a_path_at_least() {
+    let object = json!({"metadata": {"name": "a", "generateName": "10.0.0.0/8"}});
+    for (rule, want) in [
+        (
+            NameRule::LongName,
+            vec![r#"metadata.generateName: Invalid value: "10.0.0.0/8": may not contain '/'"#],
+        ),
+        // Its own rule has reported it.
+        (NameRule::Subdomain, vec![]),
+    ] {
+        let (mut errors, identity) = (Errors::new(), Identity { namespaced: false, name: rule });
+        let validation = MetadataValidation::USUAL;
+        validate_create_generic(&Field::root(&object), identity, &validation, &mut errors);
+        assert_eq!(causes(&errors), want, "{rule:?}");
+    }
+}
+
 #[test]
 fn a_deleted_object_gets_no_new_finalizers() {
     let old = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
