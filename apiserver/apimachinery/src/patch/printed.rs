@@ -122,7 +122,11 @@ impl Node {
                 self.add(&path, moved)
             }
             "copy" => {
-                let copied = self.get(&text_of(operation, "from")?)?.clone();
+                let from = text_of(operation, "from")?;
+                self.get(&from)?;
+                // The way to the target may lead through what is copied.
+                self.parent(&path)?;
+                let copied = self.get(&from)?.clone();
                 self.add(&path, copied)
             }
             "test" => {
@@ -307,6 +311,11 @@ mod tests {
             (
                 r#"[{"op":"copy","from":"/spec/z","path":"/spec/a/-"},{"op":"move","from":"/spec/a/0","path":"/spec/z/b"}]"#,
                 r#"{"apiVersion":"v1","kind":"K","spec":{"a":[{"n":"\u003c"},{"y":1,"x":null}],"z":{"b":{"q":1,"p":2},"x":null,"y":1}}}"#,
+            ),
+            // The target is inside of what is copied.
+            (
+                r#"[{"op":"copy","from":"/spec","path":"/spec/z/c"}]"#,
+                r#"{"apiVersion":"v1","kind":"K","spec":{"a":[{"q":1,"p":2},{"n":"\u003c"}],"z":{"c":{"a":[{"q":1,"p":2},{"n":"\u003c"}],"z":{"x":null,"y":1}},"x":null,"y":1}}}"#,
             ),
         ] {
             assert_eq!(json_patched(OBJECT, patch).as_deref(), Some(want), "{patch}");

@@ -22,8 +22,9 @@ use super::remove::{remove, with_named_fields};
 use super::typed::{self, Duplicates};
 use super::versions::{Unconvertible, Versions};
 use super::walk::{self, Comparison, fields};
+use crate::codec::zero;
 use crate::object_meta::ObjectMeta;
-use crate::schema::TypeRef;
+use crate::schema::{Type, TypeRef};
 use crate::strategy::FieldPath;
 use crate::{Error, Result};
 
@@ -129,7 +130,7 @@ impl ApplyTo<'_> {
             _ => merged,
         };
         self.take_over(&mut entries, live, &object, applier, force)?;
-        let changed = object != *live;
+        let changed = self.differs(live, &object, configuration);
         let time = match last {
             _ if changed => applier.now.to_owned(),
             last => last.map_or_else(String::new, |last| last.time),
@@ -139,6 +140,21 @@ impl ApplyTo<'_> {
             entries.push(Entry { time, ..mine });
         }
         Ok(Applied { object: if changed { object } else { live.clone() }, entries, changed })
+    }
+
+    /// Returns `true` if the merged object is not the live one. A null that is applied to a member
+    /// that Go prints as null anyway changes nothing.
+    fn differs(&self, live: &Value, merged: &Value, configuration: &Value) -> bool {
+        if live == merged {
+            return false;
+        }
+        let Some(id) = self.type_ref.built_in().filter(|_| has_null(configuration)) else { return true };
+        let printed = |object: &Value| {
+            let mut printed = object.clone();
+            zero::add_nulls(&mut printed, &Type::Struct(id));
+            printed
+        };
+        printed(live) != printed(merged)
     }
 
     /// Checks that the configuration may be applied at all. `is_tracked`: whether the live object
@@ -330,6 +346,16 @@ fn keeps_all(last: &Entry, mine: &Entry, others: &[Entry]) -> bool {
     let mut versions = others.iter().chain([last]).map(|entry| &entry.api_version);
     let keeps_all = || mine.fields.is_superset(&last.fields);
     last.fields.is_empty() || versions.all(|version| *version == mine.api_version) && keeps_all()
+}
+
+/// Returns `true` if there is a null in a value.
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(members) => members.values().any(has_null),
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 type Converted<'v> = std::result::Result<(Cow<'v, Value>, &'v TypeRef), Unconvertible>;

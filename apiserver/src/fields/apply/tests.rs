@@ -305,6 +305,22 @@ fn an_apply_that_changes_nothing_has_no_time() {
 }
 
 #[test]
+fn a_null_where_go_prints_null_changes_nothing() {
+    for (group, kind, configuration, changes) in [
+        ("discovery.k8s.io", "EndpointSlice", json!({"ports": null}), false),
+        ("", "Event", json!({"lastTimestamp": null, "eventTime": null}), false),
+        ("", "ConfigMap", json!({"data": null}), true),
+    ] {
+        let mut object = Applying::of(schema().kind(group, "v1", kind).unwrap().into(), kind);
+        object.apply("one", json!({}));
+        let applied = object.try_apply("two", &configuration, false).unwrap();
+        assert_eq!(applied.changed, changes, "{configuration}");
+        let two = applied.entries.iter().find(|entry| entry.manager == "two").unwrap();
+        assert_eq!(two.time.is_empty(), !changes, "{configuration}");
+    }
+}
+
+#[test]
 fn managed_sets_follow_their_objects_to_other_versions() {
     let table = coracle_resources::built_in();
     let v2 = table.find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();

@@ -80,8 +80,23 @@ impl std::fmt::Display for Key {
             Key::Integer(number) => write!(f, "{number}"),
             Key::Text(text) => f.write_str(&quote(text)),
             Key::Bool(value) => write!(f, "{value}"),
-            Key::Other(text) => f.write_str(text),
+            Key::Other(text) => match serde_json::from_str(text) {
+                Ok(value) => f.write_str(&printed(&value)),
+                Err(_) => f.write_str(text),
+            },
         }
+    }
+}
+
+/// Returns a value as structured-merge-diff's `value.ToString` does: an object has no braces.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(printed).collect::<Vec<_>>().join(",")),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| format!("{name}={}", printed(value))).collect()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -108,6 +123,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn keys_are_printed_as_by_structured_merge_diff() {
+        for (value, want) in [
+            (json!("a"), "\"a\""),
+            (json!(7), "7"),
+            (json!(null), "null"),
+            (json!({}), ""),
+            (json!({"a": 1, "b": ["c", true]}), "a=1b=[\"c\",true]"),
+        ] {
+            assert_eq!(Key::of(value.clone()).to_string(), want, "{value}");
+        }
+    }
 
     #[test]
     fn elements_have_an_order_of_their_own() {
