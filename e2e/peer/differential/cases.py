@@ -20,6 +20,8 @@ CHOSEN_BY_SERVER = {
     "uid",
     "resourceVersion",
     "creationTimestamp",
+    "lastPhaseTransitionTime",
+    "lastTransitionTime",
     "clusterIP",
     "clusterIPs",
     "nodePort",
