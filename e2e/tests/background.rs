@@ -120,9 +120,13 @@ fn rows(text: &str) -> BTreeMap<&str, &str> {
 }
 
 async fn is_alive(process: Pid) -> bool {
-    // Its parent is whoever adopts orphans; a zombie has ended.
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    // Its parent is whoever adopts orphans; a zombie has ended. Its first thread may be one while
+    // others still have its files open.
+    let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    })
 }
 
 #[tokio::test]

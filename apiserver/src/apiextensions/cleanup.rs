@@ -9,7 +9,7 @@ use crate::names::{CLEANUP, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::parse;
-use crate::{Result, conditions};
+use crate::{Error, Result, conditions};
 
 /// The number of objects that are deleted concurrently.
 const MAX_CONCURRENT: usize = 64;
@@ -24,7 +24,11 @@ impl CustomResources {
             if self.count(&bucket) > 0 {
                 let text = "CustomResource deletion is in progress";
                 self.terminating(name, true, "InstanceDeletionInProgress", text).await?;
-                self.delete_objects(&bucket).await?;
+                if let Err((what, error)) = self.delete_objects(&bucket).await {
+                    let text = format!("could not {what}: {error}");
+                    self.terminating(name, true, "InstanceDeletionFailed", &text).await?;
+                    return Err(error);
+                }
                 if self.count(&bucket) > 0 {
                     return Ok(false);
                 }
@@ -49,9 +53,13 @@ impl CustomResources {
     }
 
     /// Deletes objects as any client does: their finalizers hold them.
-    async fn delete_objects(&self, bucket: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// The step that failed, and its error.
+    async fn delete_objects(&self, bucket: &str) -> std::result::Result<(), (&'static str, Error)> {
         let resources = self.registry.resources.load_full();
         let Some(info) = resources.by_bucket(bucket) else { return Ok(()) };
+        self.registry.check_readable(info).map_err(|error| ("list instances", error))?;
         let names: Vec<(String, String)> = self
             .registry
             .store
@@ -70,7 +78,9 @@ impl CustomResources {
         });
         let outcomes: Vec<Result<()>> =
             stream::iter(deletions).buffer_unordered(MAX_CONCURRENT).collect().await;
-        outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
+        let failed =
+            outcomes.into_iter().find_map(|outcome| outcome.err().filter(|error| error.code() != 404));
+        failed.map_or(Ok(()), |error| Err(("issue all deletes", error)))
     }
 
     /// Removes the finalizer of a definition, which is deleted if it has no others.

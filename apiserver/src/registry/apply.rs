@@ -109,8 +109,7 @@ impl Registry {
 
 /// Returns `true` if an apply to an endpoint creates a missing object.
 pub fn apply_creates(info: &ResourceInfo, part: Part) -> bool {
-    // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
-    part == Part::Main || part == Part::Status && info.behavior.create_on_update
+    part == Part::Main || info.creates_on_update(part)
 }
 
 /// Decodes the merged object as one of its kind, with defaults.

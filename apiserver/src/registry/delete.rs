@@ -309,7 +309,10 @@ impl Registry {
             VersionMatch::Unset => VersionMatch::Exact,
             named => named,
         };
-        let page = self.list(&target.info, filter, &ListOptions { version_match, ..list.clone() }).await?;
+        // So an unreadable object is the error of a page, not that of a cache.
+        let limit = if list.limit == 0 { usize::MAX } else { list.limit };
+        let list = ListOptions { version_match, limit, ..list.clone() };
+        let page = self.list(&target.info, filter, &list).await?;
         let turns = RwLock::new(());
         let deletions = page.items.iter().map(|item| {
             let (_, name) = super::read::split_name(item);

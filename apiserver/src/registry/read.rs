@@ -85,6 +85,9 @@ impl Filter {
         }
         let Some(info) = &self.custom else { return Ok(()) };
         let fields = &info.behavior.selectable_fields;
+        // Earlier versions of objects may be unreadable by now; those are not selected.
+        let is_readable = |object: &Arc<Stored>| info.check_stored_version(&object.bytes).is_ok();
+        let objects: Vec<Arc<Stored>> = objects.into_iter().filter(is_readable).collect();
         for batch in objects.chunks(CONVERTED_AT_ONCE) {
             let stored = batch.iter().map(|object| parse(object)).collect::<Result<Vec<_>>>()?;
             for (object, shown) in batch.iter().zip(info.show(stored).await?) {
@@ -168,7 +171,30 @@ impl Registry {
     ) -> Result<Arc<Stored>> {
         let revision = parse_revision(resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
         self.wait_for(Revision(revision)).await?;
-        self.current(info, namespace, name).ok_or_else(|| Error::not_found(&info.group_resource, name))
+        let found = self.current(info, namespace, name);
+        let found = found.ok_or_else(|| Error::not_found(&info.group_resource, name))?;
+        info.check_stored_version(&found.bytes)?;
+        Ok(found)
+    }
+
+    /// Checks that all objects of a resource can be read.
+    ///
+    /// # Errors
+    /// 429 of a list or watch: in kube-apiserver its cache cannot be filled.
+    pub(crate) fn check_readable(&self, info: &ResourceInfo) -> Result<()> {
+        if !info.is_custom() {
+            return Ok(());
+        }
+        let bucket = self.store.snapshot().bucket(&info.storage.bucket);
+        let checked = bucket.iter().try_for_each(|object| info.check_stored_version(&object.bytes));
+        let ResourceInfo { api_version, kind, .. } = info;
+        checked.map_err(|error| Error::TooManyRequests {
+            message: format!(
+                "storage is (re)initializing: failed to list {api_version}, Kind={kind}: {error}"
+            ),
+            retry_after: 30,
+            causes: Vec::new(),
+        })
     }
 
     /// Waits until all earlier writes of any server are visible, for reads that must not be stale.
@@ -216,6 +242,11 @@ impl Registry {
         };
         let mut page =
             Page { revision: snapshot.revision(), items: Vec::new(), continue_token: None, remaining: None };
+        // A list from the cache is never split into pages.
+        let limit = if options.resource_version == "0" { 0 } else { options.limit };
+        if limit == 0 {
+            self.check_readable(info)?;
+        }
         let converting;
         let filter = match filter.needs_conversion() {
             true => {
@@ -228,9 +259,8 @@ impl Registry {
         };
         let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
-        // A list from the cache is never split into pages.
-        let limit = if options.resource_version == "0" { 0 } else { options.limit };
         for object in objects.by_ref() {
+            info.check_stored_version(&object.bytes)?;
             let is_selected = || {
                 let (namespace, name) = split_name(object);
                 filter.selects(object, namespace, name)

@@ -134,6 +134,7 @@ impl Registry {
     pub async fn watch(&self, info: &ResourceInfo, filter: Filter, options: &ListOptions) -> Result<Watch> {
         let asked =
             parse_revision(&options.resource_version).map_err(|e| Error::Unclassified(e.in_query()))?;
+        self.check_readable(info)?;
         let timeout = options.timeout_seconds.filter(|t| *t > 0).map(Duration::from_secs);
         let timeout = timeout.unwrap_or_else(|| self.default_watch_timeout()).min(MAX_DURATION);
         let now = Instant::now();

@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, InvalidMessage};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -28,6 +29,10 @@ use super::resolver::Destination;
 const BEFORE_FALLBACK: Duration = Duration::from_millis(250);
 /// Timeout for establishing a connection, as in Go's default transport.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for which a new connection waits for its first request. A client that gets back another
+/// connection meanwhile keeps the new one for later; and a server of Go that stops waits up to five
+/// seconds for the first request of each connection (golang/go#22682).
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The TCP keepalive parameters: the idle time before the first probe, the interval of probes, and
 /// the number of unanswered probes before the connection is closed. The first is kube-apiserver's,
@@ -54,11 +59,16 @@ pub struct Dialer {
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
-/// A connection to a server.
-pub enum ServerConnection {
-    /// A connection with TLS.
+/// A connection to a server. It ends if it is not used soon ([`UNUSED_TIMEOUT`]).
+pub struct ServerConnection {
+    stream: Stream,
+    /// The end of the time for the first request; None once something was sent.
+    unused: Option<Pin<Box<Sleep>>>,
+}
+
+/// The stream of a connection.
+enum Stream {
     Tls(Box<TokioIo<TlsStream<TcpStream>>>),
-    /// Without.
     Plain(TokioIo<TcpStream>),
 }
 
@@ -70,12 +80,15 @@ impl Dialer {
         };
         let _ = tcp.set_nodelay(true);
         keep_alive(&tcp);
-        let Some((tls, server_name)) = self.tls else {
-            return Ok(ServerConnection::Plain(TokioIo::new(tcp)));
+        let stream = match self.tls {
+            None => Stream::Plain(TokioIo::new(tcp)),
+            Some((tls, server_name)) => {
+                let connector = TlsConnector::from(tls);
+                let stream = connector.connect(server_name, tcp).await.map_err(|e| handshake_error(&e))?;
+                Stream::Tls(Box::new(TokioIo::new(stream)))
+            }
         };
-        let connector = TlsConnector::from(tls);
-        let stream = connector.connect(server_name, tcp).await.map_err(|e| handshake_error(&e))?;
-        Ok(ServerConnection::Tls(Box::new(TokioIo::new(stream))))
+        Ok(ServerConnection { stream, unused: Some(Box::pin(tokio::time::sleep(UNUSED_TIMEOUT))) })
     }
 
     async fn dial(&self) -> Result<TcpStream, TransportError> {
@@ -171,32 +184,70 @@ impl hyper::rt::Read for ServerConnection {
         context: &mut Context<'_>,
         buffer: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
-            ServerConnection::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+        let ServerConnection { stream, unused } = self.get_mut();
+        if let Some(unused) = unused
+            && unused.as_mut().poll(context).is_ready()
+        {
+            // Nothing was read: the end of the stream.
+            return Poll::Ready(Ok(()));
+        }
+        match stream {
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_read(context, buffer),
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
 
 impl hyper::rt::Write for ServerConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
-            ServerConnection::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+        let ServerConnection { stream, unused } = self.get_mut();
+        *unused = None;
+        match stream {
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
-            ServerConnection::Plain(stream) => Pin::new(stream).poll_flush(context),
+        match &mut self.get_mut().stream {
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            ServerConnection::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
-            ServerConnection::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+        match &mut self.get_mut().stream {
+            Stream::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_ends_unless_it_is_used_soon() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addresses = vec![listener.local_addr().expect("an address")];
+        let destination = Arc::new(Destination { addresses, ..Destination::default() });
+        let dialer = Dialer { destination, tls: None };
+        let mut ends = Vec::new();
+        for is_used in [false, true] {
+            let connection = dialer.clone().connect().await.expect("a connection");
+            let (_theirs, _) = listener.accept().await.expect("a connection");
+            let mut connection = TokioIo::new(connection);
+            if is_used {
+                connection.write_all(b"GET / HTTP/1.1").await.expect("written");
+            }
+            let mut buffer = [0; 1];
+            let end = tokio::time::timeout(2 * UNUSED_TIMEOUT, connection.read(&mut buffer)).await;
+            ends.push(end.ok().map(|read| read.expect("no error")));
+        }
+        assert_eq!(ends, [Some(0), None]);
     }
 }

@@ -170,3 +170,50 @@ async fn a_patch_that_takes_the_type_is_refused() {
         }
     }
 }
+
+/// A definition may lose a version although objects are stored in it.
+#[tokio::test]
+async fn objects_of_a_version_that_was_removed_are_unreadable() {
+    let server = TestServer::start().await;
+    let kind = CustomKind::new("example.com", "Widget", "widgets", true);
+    let (old, new) = (CustomVersion::new("v1"), CustomVersion::new("v2"));
+    server.serve(&kind, vec![old.clone().stored(), new.clone()]);
+    assert_eq!(server.send(Method::POST, WIDGETS, &widget("old", json!({}))).await.0, 201);
+    let widgets = "/apis/example.com/v2/namespaces/default/widgets";
+    let of_v2 =
+        |name: &str| json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": name}});
+    // A version that is not served any more is converted all the same.
+    server.serve(&kind, vec![CustomVersion { served: false, ..old }, new.clone().stored()]);
+    assert_eq!(server.get(&format!("{widgets}/old")).await.0, 200);
+    assert_eq!(server.send(Method::POST, widgets, &of_v2("new")).await.0, 201);
+    let (code, list) = server.get(widgets).await;
+    assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(2)));
+
+    server.serve(&kind, vec![new.stored()]);
+    assert_eq!(server.get(&format!("{widgets}/new")).await.0, 200);
+    let unreadable = "request to convert CR from an invalid group/version: example.com/v1";
+    let cold =
+        format!("storage is (re)initializing: failed to list example.com/v2, Kind=Widget: {unreadable}");
+    for (method, path, body, code, text) in [
+        (Method::GET, "/old", Value::Null, 500, unreadable),
+        (Method::PUT, "/old", of_v2("old"), 500, unreadable),
+        (Method::DELETE, "/old", Value::Null, 500, unreadable),
+        (Method::DELETE, "", Value::Null, 500, unreadable),
+        (Method::GET, "", Value::Null, 429, &cold),
+        (Method::GET, "?resourceVersion=0", Value::Null, 429, &cold),
+        (Method::GET, "?watch=1&resourceVersion=1", Value::Null, 429, &cold),
+        (Method::GET, "?watch=1", Value::Null, 429, &cold),
+        (Method::GET, "?limit=2", Value::Null, 500, unreadable),
+        (Method::POST, "", of_v2("old"), 409, "widgets.example.com \"old\" already exists"),
+    ] {
+        let sent = if body.is_null() { Bytes::new() } else { body.to_string().into() };
+        let headers = [(header::CONTENT_TYPE.as_str(), "application/json")];
+        let response = server.call(method.clone(), &format!("{widgets}{path}"), &headers, sent).await;
+        assert_eq!(response.status().as_u16(), code, "{method} {path}");
+        assert_eq!(read(response).await["message"], text, "{method} {path}");
+    }
+    let other = server.get("/apis/example.com/v2/namespaces/kube-system/widgets").await;
+    assert_eq!((other.0, other.1["message"].as_str()), (429, Some(&*cold)), "in each namespace");
+    let (code, patched) = server.patch(&format!("{widgets}/old"), MERGE_PATCH, &json!({})).await;
+    assert_eq!((code, patched["message"].as_str()), (500, Some(unreadable)));
+}

@@ -41,6 +41,9 @@ use testing::{clock, diff, fork, settle, ui, why};
 /// The exit code for errors in the command line.
 const USAGE_ERROR: u8 = 2;
 
+/// The exit code for errors of a comparison, where 1 is a difference.
+const COMPARISON_ERROR: u8 = 2;
+
 /// Runs the command that the arguments of the process describe, to its end.
 ///
 /// - `kinds`: those of the control planes that it starts.
@@ -133,7 +136,8 @@ fn run(kinds: Kinds) -> ExitCode {
             block_on(log, async { fork::list(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
         }
         Command::Diff { diff: flags, kubeconfig, log } => block_on(log, async {
-            diff::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
+            let is_same = diff::print(kubeconfig.as_deref(), &flags).await;
+            if flags.exit_code { Ok(compared(is_same)) } else { is_same.map(|_| ExitCode::SUCCESS) }
         }),
         Command::Why { object, kubeconfig, log } => block_on(log, async {
             why::explain(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
@@ -150,10 +154,9 @@ fn run(kinds: Kinds) -> ExitCode {
         Command::Open(flags) => {
             block_on(flags.log, async { open::serve(flags, kinds).await.map(|()| ExitCode::SUCCESS) })
         }
-        Command::Replay { replay: flags, kubeconfig, log } => block_on(log, async {
-            let is_same = replay::replay(kubeconfig.as_deref(), &flags).await?;
-            Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-        }),
+        Command::Replay { replay: flags, kubeconfig, log } => {
+            block_on(log, async { Ok(compared(replay::replay(kubeconfig.as_deref(), &flags).await)) })
+        }
         Command::Problems { problems: flags, kubeconfig, log } => block_on(log, async {
             problems::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
         }),
@@ -177,6 +180,16 @@ fn run(kinds: Kinds) -> ExitCode {
             say!("coracle {} (Kubernetes v1.36)", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
+    }
+}
+
+/// Returns the exit code of a comparison, as those of `diff`: 1 if something differs, and another
+/// one after an error.
+fn compared(is_same: Result<bool>) -> ExitCode {
+    match is_same {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report_failure(&error_line(&error), COMPARISON_ERROR),
     }
 }
 

@@ -53,6 +53,13 @@ pub fn problem(resource: &Resource, object: &Value) -> Option<String> {
     terminating(object).or_else(|| rule(object))
 }
 
+/// Returns the time since when a pod is ready; None if it is not, or if the object is no pod.
+pub fn ready_since<'a>(resource: &Resource, object: &'a Value) -> Option<&'a str> {
+    let is_pod = resource.group.is_empty() && resource.plural == "pods";
+    let ready = condition(object, "Ready").filter(|ready| is_pod && ready["status"] == "True")?;
+    text(&ready["lastTransitionTime"])
+}
+
 /// Describes a terminating object: its finalizers, and the conditions of a namespace.
 fn terminating(object: &Value) -> Option<String> {
     let since = text(&object["metadata"]["deletionTimestamp"])?;

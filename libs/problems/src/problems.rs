@@ -1,14 +1,14 @@
 //! The report: which lines, and how many.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::event::Event;
-use crate::object::{has_rule, problem, rank};
+use crate::object::{problem, rank, ready_since};
 use crate::resource::{Resource, object_name};
 use crate::text::{line_of, one_line, text};
 
@@ -44,7 +44,7 @@ pub struct Problems {
 
 impl Problems {
     /// Returns `true` if there is nothing to report: all objects are ready, and there are no
-    /// warnings.
+    /// warnings but those of pods before they became ready.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.events.is_empty() && self.notes.is_empty()
     }
@@ -111,8 +111,8 @@ fn query(resource: &Resource, namespace: &Value, name: &Value) -> String {
 pub struct Findings {
     /// By the rank of the resource and its name.
     resources: BTreeMap<(usize, String), OfResource>,
-    /// The uids of the objects that are ready.
-    ready: HashSet<String>,
+    /// The pods that are ready: the uid, and the time since when.
+    ready: HashMap<String, String>,
     events: Vec<Event>,
     explanations: Vec<String>,
     notes: Vec<String>,
@@ -138,9 +138,8 @@ impl Findings {
     /// Adds an object, if it has a problem.
     pub fn add_object(&mut self, resource: &Resource, object: &Value) {
         let Some(why) = problem(resource, object) else {
-            if has_rule(resource) {
-                self.ready.extend(text(&object["metadata"]["uid"]).map(str::to_owned));
-            }
+            let ready = text(&object["metadata"]["uid"]).zip(ready_since(resource, object));
+            self.ready.extend(ready.map(|(uid, since)| (uid.to_owned(), since.to_owned())));
             return;
         };
         let of_resource = self.resources.entry((rank(resource), resource.qualified())).or_default();
@@ -194,8 +193,10 @@ impl Findings {
 
         let (mut own, mut others): (Vec<Event>, Vec<Event>) =
             self.events.into_iter().partition(|event| uids.contains(event.uid.as_str()));
-        // A warning of an object that has become ready is out of date.
-        others.retain(|event| event.is_warning && !self.ready.contains(&event.uid));
+        // A warning of a pod that has become ready since is out of date.
+        let is_outdated =
+            |event: &Event| self.ready.get(&event.uid).is_some_and(|since| event.age.0.as_str() < &**since);
+        others.retain(|event| event.is_warning && !is_outdated(event));
         // Warnings say more than that a container was created.
         let warned: HashSet<String> =
             own.iter().filter(|event| event.is_warning).map(|event| event.uid.clone()).collect();

@@ -275,8 +275,12 @@ fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_ar
     for name in ["web", "quiet"] {
         findings.add_object(&pods(), &object(name, json!({})));
     }
-    let now_ready =
-        json!({"status": {"phase": "Running", "conditions": [condition("Ready", "True", "", "")]}});
+    let mut ready = condition("Ready", "True", "", "");
+    ready["lastTransitionTime"] = "2026-01-01T00:00:03Z".into();
+    let now_ready = json!({"status": {"phase": "Running", "conditions": [ready]}});
+    // Its Deployment is reported, not itself; its warnings are.
+    let owned = json!({"metadata": {"ownerReferences": [{"kind": "Deployment", "controller": true}]}});
+    findings.add_object(&resource("apps", "replicasets", "ReplicaSet"), &object("owned", owned));
     findings.add_object(&pods(), &object("ready", now_ready));
     let mut repeated = event("web", "Warning", 5, "BackOff");
     repeated["count"] = json!(4);
@@ -288,6 +292,8 @@ fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_ar
         event("quiet", "Normal", 4, "Pulling"),
         event("ready", "Normal", 8, "Started"),
         event("ready", "Warning", 2, "FailedScheduling"),
+        event("ready", "Warning", 6, "Unhealthy"),
+        event("owned", "Warning", 0, "FailedCreate"),
         event("deleted", "Warning", 7, "FailedScheduling"),
         json!({"involvedObject": {"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "default", "name": "web", "uid": "quiet"},
             "type": "Normal", "reason": "Scaled", "eventTime": "2026-01-01T00:00:02.123456Z"}),
@@ -301,6 +307,8 @@ fn events_are_those_of_reported_objects_warnings_first_and_others_where_there_ar
             "00:00:05Z Warning pod/default/web: BackOff: text (4 times)",
             "00:00:01Z Warning pod/default/web: Failed: text",
             "00:00:07Z Warning pod/default/deleted: FailedScheduling: text",
+            "00:00:06Z Warning pod/default/ready: Unhealthy: text",
+            "00:00:00Z Warning pod/default/owned: FailedCreate: text",
             "00:00:04Z Normal pod/default/quiet: Pulling: text",
             "00:00:03Z Normal pod/default/quiet: Scheduled: text",
             "00:00:02Z Normal deployment.apps/default/web: Scaled",

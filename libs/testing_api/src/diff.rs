@@ -119,8 +119,10 @@ impl Side {
 
 /// Compares the newest objects of the stores of two control planes, without changes of the objects
 /// by which clients find a control plane.
-pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
-    let mut diff = compare(&Side::newest(from), &Side::newest(to));
+///
+/// - `namespace`: the namespace of the objects; "" for all objects
+pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>, namespace: &str) -> Diff {
+    let mut diff = compare(&Side::newest(from), &Side::newest(to), namespace);
     diff.objects.retain(|object| {
         let place = (&*object.resource, &*object.namespace, &*object.name);
         object.change != ObjectChange::Changed || !OWN_OBJECTS.contains(&place)
@@ -130,20 +132,29 @@ pub fn of_stores(from: &Store<ObjectIndex>, to: &Store<ObjectIndex>) -> Diff {
 
 /// Compares the objects of a store at two revisions.
 ///
+/// - `namespace`: the namespace of the objects; "" for all objects
+///
 /// # Errors
 /// 410 if history does not reach back so far, 422 for a revision in the future.
-pub fn of_revisions(store: &Store<ObjectIndex>, from: Revision, to: Option<Revision>) -> Result<Diff> {
+pub fn of_revisions(
+    store: &Store<ObjectIndex>,
+    from: Revision,
+    to: Option<Revision>,
+    namespace: &str,
+) -> Result<Diff> {
     let later = to.map_or_else(|| Ok(Side::newest(store)), |to| Side::at(store, to))?;
-    Ok(compare(&Side::at(store, from)?, &later))
+    Ok(compare(&Side::at(store, from)?, &later, namespace))
 }
 
-fn compare(from: &Side, to: &Side) -> Diff {
+fn compare(from: &Side, to: &Side, namespace: &str) -> Diff {
     let mut diff = Diff::default();
+    let prefix = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
     let mut left = MAX_BYTES;
     let buckets: BTreeSet<&Arc<str>> = from.0.keys().chain(to.0.keys()).collect();
     for bucket in buckets {
         let objects = |side: &Side| -> BTreeMap<Arc<str>, Arc<Object<ObjectIndex>>> {
             let objects = side.0.get(bucket).into_iter().flat_map(BucketSnapshot::iter);
+            let objects = objects.filter(|object| object.key.name().starts_with(&prefix));
             objects.map(|object| (object.key.name().clone(), object.clone())).collect()
         };
         let (before, mut after) = (objects(from), objects(to));

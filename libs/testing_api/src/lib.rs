@@ -234,6 +234,7 @@ impl Testing {
             number.map_err(|_| read::invalid(name, "it is no revision"))
         };
         let (from, to) = (revision("from")?, revision("to")?);
+        let namespace = query.first("namespace").unwrap_or_default().to_owned();
         let store = self.0.store.clone();
         let compare: Box<dyn FnOnce() -> Result<Diff> + Send> = match (query.first("fork"), from) {
             (Some(fork), None) if to.is_none() => {
@@ -246,9 +247,9 @@ impl Testing {
                         found.ok_or_else(|| read::no_fork(base))?
                     }
                 };
-                Box::new(move || Ok(diff::of_stores(&store, &other)))
+                Box::new(move || Ok(diff::of_stores(&store, &other, &namespace)))
             }
-            (None, Some(from)) => Box::new(move || diff::of_revisions(&store, from, to)),
+            (None, Some(from)) => Box::new(move || diff::of_revisions(&store, from, to, &namespace)),
             _ => {
                 let detail = "either a fork, or a revision from which on, and perhaps one up to which";
                 return Err(read::invalid("fork, from, to", detail));

@@ -124,7 +124,7 @@ impl Node {
             "copy" => {
                 let from = text_of(operation, "from")?;
                 self.get(&from)?;
-                // The way to the target may lead through what is copied.
+                // Go visits the way to the target before it copies, and prints what was visited sorted.
                 self.parent(&path)?;
                 let copied = self.get(&from)?.clone();
                 self.add(&path, copied)

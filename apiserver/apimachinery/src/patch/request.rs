@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// What a merge leaves is not decoded again; the result is that of decoding all of it.
+    /// Members that a merge leaves are not decoded again; the result is that of decoding all.
     #[test]
     fn members_that_a_merge_names_are_decoded() {
         let pod = schema().kind("", "v1", "Pod").expect("a kind of the table");

@@ -89,11 +89,48 @@ impl ResourceInfo {
         if self.is_custom() { &self.api_version } else { &self.storage.api_version }
     }
 
+    /// Checks that a stored custom resource is in a version that its definition still has.
+    ///
+    /// # Errors
+    /// 500, as of kube-apiserver: without the version there is nothing to convert from.
+    pub fn check_stored_version(&self, stored: &[u8]) -> Result<()> {
+        const BEGINNING: &[u8] = b"{\"apiVersion\":\"";
+        if !self.is_custom() {
+            return Ok(());
+        }
+        // Members are sorted, so that little precedes it.
+        let rest = stored.strip_prefix(BEGINNING);
+        let is_known = |rest: &[u8]| {
+            self.versions.iter().any(|(known, _)| {
+                rest.strip_prefix(known.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
+            })
+        };
+        if rest.is_some_and(is_known) {
+            return Ok(());
+        }
+        match codec::json::parse_own_sparse(stored, vec!["/apiVersion"]) {
+            Ok(head) => self.check_version(&head),
+            // Whoever reads all of it reports that.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Checks the version of an object, like [`check_stored_version`](Self::check_stored_version).
+    fn check_version(&self, stored: &Value) -> Result<()> {
+        let version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        if !self.is_custom() || self.versions.iter().any(|(known, _)| known == version) {
+            return Ok(());
+        }
+        let refusal = "request to convert CR from an invalid group/version";
+        Err(Error::Unclassified(format!("{refusal}: {version}")))
+    }
+
     /// Converts from the storage version to the internal one.
     ///
     /// # Errors
     /// The errors of the conversion.
     pub async fn load(&self, mut stored: Value) -> Result<Value> {
+        self.check_version(&stored)?;
         self.restore(&mut stored);
         let is_converted = stored["apiVersion"] != self.internal_version();
         let mut loaded = self.convert_one(stored, self.internal_version()).await?;
@@ -172,6 +209,7 @@ impl ResourceInfo {
 
     /// Converts stored objects for a response.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
+        stored.iter().try_for_each(|object| self.check_version(object))?;
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
         }

@@ -104,6 +104,12 @@ impl ResourceInfo {
         matches!(self.type_ref, TypeRef::Structural(_))
     }
 
+    /// Returns `true` if a PUT to an endpoint creates a missing object.
+    pub fn creates_on_update(&self, part: Part) -> bool {
+        // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
+        matches!(part, Part::Main | Part::Status) && self.behavior.create_on_update
+    }
+
     /// Returns `true` if this version of the resource is its storage version.
     pub fn is_storage_version(&self) -> bool {
         self.api_version == self.storage.api_version

@@ -65,8 +65,7 @@ impl Registry {
             same_uid(target, &object, &Value::Null, options.dry_run)?;
             Ok(object)
         };
-        // The strategy of a Service's status inherits AllowCreateOnUpdate; no other kind has both.
-        let creates = matches!(part, Part::Main | Part::Status) && target.info.behavior.create_on_update;
+        let creates = target.info.creates_on_update(part);
         // A body that is wrong is refused before anything is looked for.
         let mut decoded = Some(decode()?);
         if let Some(object) = &decoded {

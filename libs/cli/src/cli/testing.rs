@@ -63,6 +63,12 @@ pub struct DiffFlags {
     /// The later revision [default: the newest].
     #[arg(long, value_name = "REVISION", requires = "from", value_parser = within(range::REVISION))]
     pub to: Option<u64>,
+    /// The namespace of the objects to compare [default: all objects].
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Exits with 1 if something differs, and with 2 after an error.
+    #[arg(long)]
+    pub exit_code: bool,
     /// The format: `text` or `json`.
     #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub output: String,
@@ -101,7 +107,7 @@ pub struct LogFlags {
     #[arg(long)]
     pub diff: bool,
     /// Prints what is not older, such as 5m.
-    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION")]
     pub since: Option<String>,
     /// Prints what clients of a user agent did, with `*` for any characters.
     #[arg(long, value_name = "PATTERN")]
@@ -117,7 +123,7 @@ pub struct LogFlags {
 /// The flags of `problems`.
 #[derive(Debug, Args)]
 pub struct ProblemsFlags {
-    /// The namespace whose objects are printed [default: all objects].
+    /// The namespace of the objects to print [default: all objects].
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
     /// The format: `text` or `json`.

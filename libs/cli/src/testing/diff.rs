@@ -17,38 +17,43 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The characters of a value that are printed.
 const MAX_VALUE_LENGTH: usize = 80;
 
-/// Prints what differs.
+/// Prints what differs. Returns `true` if nothing does.
 ///
 /// - `kubeconfig`: None for kubectl's
 ///
 /// # Errors
 /// There is no such fork or revision, or the control plane cannot be reached or refuses.
-pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<()> {
-    let DiffFlags { fork, other, from, to, output } = flags;
+pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<bool> {
+    let DiffFlags { fork, other, from, to, namespace, output, exit_code: _ } = flags;
     let is_label = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if let Some(name) = fork.iter().chain(other).find(|name| !is_label(name)) {
         bail!("{name:?} is no name of a fork");
     }
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
-    let diff: Diff = match (fork, other, from) {
-        (Some(fork), Some(other), _) => endpoints.get(&format!("diff?base={fork}&fork={other}")).await?,
-        (Some(fork), None, _) => endpoints.get(&format!("diff?fork={fork}")).await?,
-        (None, _, from) => {
-            let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
-            endpoints.get(&format!("diff?from={}{to}", from.unwrap_or_default())).await?
-        }
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    match (fork, other, from) {
+        (Some(base), Some(fork), _) => query.append_pair("base", base).append_pair("fork", fork),
+        (Some(fork), None, _) => query.append_pair("fork", fork),
+        (None, _, from) => query.append_pair("from", &from.unwrap_or_default().to_string()),
     };
+    if let Some(to) = to {
+        query.append_pair("to", &to.to_string());
+    }
+    if let Some(namespace) = namespace {
+        query.append_pair("namespace", namespace);
+    }
+    let diff: Diff = endpoints.get(&format!("diff?{}", query.finish())).await?;
     let text = match output.as_str() {
         "json" => format!("{}\n", serde_json::to_string_pretty(&diff).context("the answer")?),
         _ => text(&diff),
     };
     output::write(&text);
-    Ok(())
+    Ok(diff.objects.is_empty() && !diff.is_truncated)
 }
 
 /// Formats the differences: a line for each object, and one for each of its fields.
 fn text(diff: &Diff) -> String {
-    if diff.objects.is_empty() {
+    if diff.objects.is_empty() && !diff.is_truncated {
         return "no differences\n".to_owned();
     }
     let mut text = String::new();
