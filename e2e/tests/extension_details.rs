@@ -263,3 +263,43 @@ async fn metadata_of_new_objects() -> Result<()> {
     assert_eq!(refused["details"]["retryAfterSeconds"], 1);
     Ok(())
 }
+
+/// A version may be removed although objects are stored in it, if its name is taken out of
+/// `status.storedVersions`. Nothing converts them any more, so the definition cannot be deleted.
+#[tokio::test]
+async fn a_definition_with_unreadable_objects_stays() -> Result<()> {
+    let cluster = cluster().flag("--nodes", "0").start().await?;
+    let mut client = Client(cluster.endpoint().await?.connect().await?);
+    let definition = format!("{CRDS}/things.details.example.com");
+    let version = |name: &str, is_stored: bool| json!({"name": name, "served": true, "storage": is_stored, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let names = json!({"plural": "things", "singular": "thing", "kind": "Thing"});
+    let spec = json!({"group": "details.example.com", "names": names, "scope": "Namespaced", "versions": [version("v1", true)]});
+    client.create(CRDS, json!({"metadata": {"name": "things.details.example.com"}, "spec": spec})).await?;
+    client.until_served().await?;
+    let thing = json!({"apiVersion": "details.example.com/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    client.create(THINGS, thing).await?;
+    for (path, patch) in [
+        ("", json!({"spec": {"versions": [version("v1", false), version("v2", true)]}})),
+        ("/status", json!({"status": {"storedVersions": ["v2"]}})),
+        ("", json!({"spec": {"versions": [version("v2", true)]}})),
+    ] {
+        let (code, body, _) = client.call("PATCH", &format!("{definition}{path}"), patch).await?;
+        assert_eq!(code, 200, "{body}");
+    }
+    let of_v2 = "/apis/details.example.com/v2/namespaces/default/things";
+    let code = async || Ok(client.call("GET", of_v2, Value::Null).await?.0);
+    until("the new version is served", code, |code| *code == 429).await?;
+    assert_eq!(client.call("DELETE", &definition, Value::Null).await?.0, 200);
+    let reason = async || {
+        let (_, body, _) = client.call("GET", &definition, Value::Null).await?;
+        let conditions = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let terminating = conditions.into_iter().find(|condition| condition["type"] == "Terminating");
+        Ok(terminating.map(|condition| condition["reason"].as_str().unwrap_or_default().to_owned()))
+    };
+    until("the deletion fails", reason, |reason| reason.as_deref() == Some("InstanceDeletionFailed")).await?;
+    // It is looked at again from time to time, and not without a pause.
+    let (code, body, _) = client.call("POST", "/coracle/v1alpha1/settle", json!({})).await?;
+    assert_eq!(code, 200, "{body}");
+    assert!(cluster.stop().await?.success());
+    Ok(())
+}

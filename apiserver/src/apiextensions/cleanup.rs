@@ -9,7 +9,7 @@ use crate::names::{CLEANUP, GroupResource};
 use crate::object_meta::ObjectMeta;
 use crate::registry::deletion::rfc3339;
 use crate::registry::parse;
-use crate::{Error, Result, conditions};
+use crate::{Result, conditions};
 
 /// The number of objects that are deleted concurrently.
 const MAX_CONCURRENT: usize = 64;
@@ -22,13 +22,16 @@ impl CustomResources {
         if definition.established {
             let bucket = GroupResource::new(&definition.group, &definition.accepted.plural).to_string();
             if self.count(&bucket) > 0 {
+                let resources = self.registry.resources.load_full();
+                let info = resources.by_bucket(&bucket);
+                if let Some(Err(error)) = info.map(|info| self.registry.check_readable(info)) {
+                    let text = format!("could not list instances: {error}");
+                    self.terminating(name, true, "InstanceDeletionFailed", &text).await?;
+                    return Ok(false);
+                }
                 let text = "CustomResource deletion is in progress";
                 self.terminating(name, true, "InstanceDeletionInProgress", text).await?;
-                if let Err((what, error)) = self.delete_objects(&bucket).await {
-                    let text = format!("could not {what}: {error}");
-                    self.terminating(name, true, "InstanceDeletionFailed", &text).await?;
-                    return Err(error);
-                }
+                self.delete_objects(&bucket).await?;
                 if self.count(&bucket) > 0 {
                     return Ok(false);
                 }
@@ -53,13 +56,9 @@ impl CustomResources {
     }
 
     /// Deletes objects as any client does: their finalizers hold them.
-    ///
-    /// # Errors
-    /// The step that failed, and its error.
-    async fn delete_objects(&self, bucket: &str) -> std::result::Result<(), (&'static str, Error)> {
+    async fn delete_objects(&self, bucket: &str) -> Result<()> {
         let resources = self.registry.resources.load_full();
         let Some(info) = resources.by_bucket(bucket) else { return Ok(()) };
-        self.registry.check_readable(info).map_err(|error| ("list instances", error))?;
         let names: Vec<(String, String)> = self
             .registry
             .store
@@ -78,9 +77,7 @@ impl CustomResources {
         });
         let outcomes: Vec<Result<()>> =
             stream::iter(deletions).buffer_unordered(MAX_CONCURRENT).collect().await;
-        let failed =
-            outcomes.into_iter().find_map(|outcome| outcome.err().filter(|error| error.code() != 404));
-        failed.map_or(Ok(()), |error| Err(("issue all deletes", error)))
+        outcomes.into_iter().filter(|outcome| outcome.as_ref().is_err_and(|e| e.code() != 404)).collect()
     }
 
     /// Removes the finalizer of a definition, which is deleted if it has no others.
