@@ -55,6 +55,8 @@ coracle_clock::timers! {
     pub SERVICE_CIDR_DELETION = semantic("servicecidr-deletion");
     /// The periodic recalculation of a ResourceQuota.
     pub RESOURCE_QUOTA_RESYNC = periodic("resourcequota-resync");
+    /// The batch of changes after which the volumes that are attached to a node are written.
+    pub NODE_VOLUMES_BATCH = pacing("node-volumes-batch");
     /// The batch of deletions after which a ResourceQuota is recalculated.
     pub RESOURCE_QUOTA_BATCH = pacing("resourcequota-batch");
     /// The recalculation of a ResourceQuota that an admission updated meanwhile.

@@ -6,6 +6,7 @@
 //! Source: kube-controller-manager's `pkg/controller/volume/attachdetach/statusupdater`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{
@@ -21,6 +22,11 @@ use serde_json::json;
 
 use super::is_managed;
 use crate::settings::{Context, Settings};
+use crate::timers::NODE_VOLUMES_BATCH;
+
+/// Volumes that are attached at one time are written once: a node with many volumes is large. It is
+/// the period of kube-controller-manager's reconciler.
+const TOGETHER: Duration = Duration::from_millis(100);
 
 pub struct NodeStatusController {
     nodes: Arc<Cache<Node>>,
@@ -49,7 +55,7 @@ impl Controller for NodeStatusController {
             .on(&self.attachments, |change, queue| {
                 if change.changed(is_reported) {
                     let nodes = change.states().map(|attachment| ByNode::key(&attachment.spec.node_name));
-                    nodes.for_each(|node| queue.add(node));
+                    nodes.for_each(|node| queue.add_after(node, NODE_VOLUMES_BATCH.after(TOGETHER)));
                 }
             })
             // One of the name may have other volumes attached.
