@@ -177,7 +177,8 @@ impl Registry {
         Ok(found)
     }
 
-    /// Checks that all objects of a resource can be read.
+    /// Checks that all objects of a resource can be read, by the beginnings of their bytes: they are
+    /// not all in the response.
     ///
     /// # Errors
     /// 429 of a list or watch: in kube-apiserver its cache cannot be filled.
@@ -186,7 +187,7 @@ impl Registry {
             return Ok(());
         }
         let bucket = self.store.snapshot().bucket(&info.storage.bucket);
-        let checked = bucket.iter().try_for_each(|object| info.check_stored_version(&object.bytes));
+        let checked = bucket.iter().try_for_each(|object| info.check_leading_version(&object.bytes));
         let ResourceInfo { api_version, kind, .. } = info;
         checked.map_err(|error| Error::TooManyRequests {
             message: format!(
@@ -260,12 +261,12 @@ impl Registry {
         let mut objects = snapshot.prefix_from(from, &prefix);
         let all = filter.selects_all();
         for object in objects.by_ref() {
-            info.check_stored_version(&object.bytes)?;
             let is_selected = || {
                 let (namespace, name) = split_name(object);
                 filter.selects(object, namespace, name)
             };
             if all || is_selected() {
+                info.check_stored_version(&object.bytes)?;
                 page.items.push(object.clone());
                 if page.items.len() == limit {
                     break;

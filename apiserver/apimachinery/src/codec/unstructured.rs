@@ -88,10 +88,10 @@ fn restore(value: &mut Value, ty: &Type, field: Option<&FieldSchema>) -> Result<
 /// Converts bytes that are given as a list of numbers, of which null is zero.
 fn listed_bytes(value: &mut Value) -> Result<(), String> {
     let mut bytes = Vec::new();
-    for byte in value.as_array_mut().into_iter().flatten().filter(|byte| !byte.is_null()) {
-        integer(byte, "uint8", |wide| i64::from(wide as u8))?;
-    }
-    for byte in value.as_array().into_iter().flatten() {
+    for byte in value.as_array_mut().into_iter().flatten() {
+        if !byte.is_null() {
+            integer(byte, "uint8", |wide| i64::from(wide as u8))?;
+        }
         bytes.push(byte.as_u64().and_then(|byte| u8::try_from(byte).ok()).unwrap_or_default());
     }
     *value = base64::encode(&bytes).into();

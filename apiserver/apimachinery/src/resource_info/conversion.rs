@@ -73,6 +73,20 @@ pub fn rename(_: &GroupKind, to: &str, mut object: Value) -> Value {
     object
 }
 
+/// Returns the version at the beginning of a stored custom resource; None if another member comes
+/// first.
+fn leading_version(stored: &[u8]) -> Option<&str> {
+    /// Longer than any version: a group has 253 bytes at most, a name 63.
+    const MAX_LENGTH: usize = 512;
+    let rest = stored.strip_prefix(b"{\"apiVersion\":\"")?;
+    let end = rest.iter().take(MAX_LENGTH).position(|byte| *byte == b'"')?;
+    std::str::from_utf8(&rest[..end]).ok()
+}
+
+fn version_of(object: &Value) -> &str {
+    object.get("apiVersion").and_then(Value::as_str).unwrap_or_default()
+}
+
 impl ResourceInfo {
     /// Converts from the version of the request to the internal one.
     pub fn to_internal(&self, object: Value) -> Value {
@@ -94,30 +108,28 @@ impl ResourceInfo {
     /// # Errors
     /// 500, as of kube-apiserver: without the version there is nothing to convert from.
     pub fn check_stored_version(&self, stored: &[u8]) -> Result<()> {
-        const BEGINNING: &[u8] = b"{\"apiVersion\":\"";
         if !self.is_custom() {
             return Ok(());
         }
-        // Members are sorted, so that little precedes it.
-        let rest = stored.strip_prefix(BEGINNING);
-        let is_known = |rest: &[u8]| {
-            self.versions.iter().any(|(known, _)| {
-                rest.strip_prefix(known.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'"'))
-            })
-        };
-        if rest.is_some_and(is_known) {
-            return Ok(());
-        }
-        match codec::json::parse_own_sparse(stored, vec!["/apiVersion"]) {
-            Ok(head) => self.check_version(&head),
-            // Whoever reads all of it reports that.
-            Err(_) => Ok(()),
+        match leading_version(stored) {
+            Some(version) => self.check_version(version),
+            // Whoever reads all of it reports that it is unreadable.
+            None => codec::json::parse_own_sparse(stored, vec!["/apiVersion"])
+                .map_or(Ok(()), |head| self.check_version(version_of(&head))),
         }
     }
 
-    /// Checks the version of an object, like [`check_stored_version`](Self::check_stored_version).
-    fn check_version(&self, stored: &Value) -> Result<()> {
-        let version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    /// Checks the version of a stored custom resource, like
+    /// [`check_stored_version`](Self::check_stored_version), if it is at the beginning. The cost does
+    /// not depend on the object, so that many can be checked that are not read.
+    ///
+    /// # Errors
+    /// As of `check_stored_version`.
+    pub fn check_leading_version(&self, stored: &[u8]) -> Result<()> {
+        leading_version(stored).map_or(Ok(()), |version| self.check_version(version))
+    }
+
+    fn check_version(&self, version: &str) -> Result<()> {
         if !self.is_custom() || self.versions.iter().any(|(known, _)| known == version) {
             return Ok(());
         }
@@ -130,7 +142,7 @@ impl ResourceInfo {
     /// # Errors
     /// The errors of the conversion.
     pub async fn load(&self, mut stored: Value) -> Result<Value> {
-        self.check_version(&stored)?;
+        self.check_version(version_of(&stored))?;
         self.restore(&mut stored);
         let is_converted = stored["apiVersion"] != self.internal_version();
         let mut loaded = self.convert_one(stored, self.internal_version()).await?;
@@ -209,7 +221,7 @@ impl ResourceInfo {
 
     /// Converts stored objects for a response.
     pub async fn show(&self, stored: Vec<Value>) -> Result<Vec<Shown>> {
-        stored.iter().try_for_each(|object| self.check_version(object))?;
+        stored.iter().try_for_each(|object| self.check_version(version_of(object)))?;
         if matches!(self.conversion, Conversion::Local(_)) || !self.is_custom() && self.is_storage_version() {
             return Ok(stored.into_iter().filter_map(|stored| self.show_now(stored)).collect());
         }
