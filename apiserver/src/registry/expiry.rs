@@ -12,7 +12,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_clock::Work;
 use coracle_storage::{BucketSnapshot, CommitOutcome, Expect, Key, Revision, Write};
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
@@ -52,9 +51,8 @@ impl Registry {
             let clock = &self.clock;
             let mut ages =
                 Ages::new(ttl, &self.store.snapshot().bucket(bucket), clock.now(), clock.monotonic());
-            let mut due: Option<Work> = None;
+            let mut looks = clock.interval(EVENT_TTL.after(interval), "");
             loop {
-                let look = clock.sleep(EVENT_TTL.after(interval));
                 let events = self.store.snapshot().bucket(bucket);
                 ages.mark(clock.monotonic(), events.revision());
                 let mut next = None;
@@ -62,8 +60,7 @@ impl Registry {
                     stream::iter(page).for_each_concurrent(MAX_CONCURRENT, |key| self.expire(key)).await;
                     tokio::task::yield_now().await;
                 }
-                drop(due.take());
-                due = Some(look.await);
+                looks.tick().await;
             }
         })
     }

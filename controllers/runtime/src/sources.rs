@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use coracle_clock::{Clock, Delay, Work};
+use coracle_clock::{Clock, Delay};
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::{FutureExt, StreamExt};
 use tokio::task::JoinSet;
@@ -60,17 +60,13 @@ impl<K: Key> Sources<K> {
         self
     }
 
-    /// Enqueues a key periodically.
+    /// Enqueues a key at the start and periodically.
     pub fn every(&mut self, period: Delay, clock: &Clock, key: K) -> &mut Sources<K> {
-        let (queue, clock) = (self.queue.clone(), clock.clone());
+        let (queue, mut interval) = (self.queue.clone(), clock.interval(period, key.to_string()));
         self.pumps.spawn(async move {
-            let mut due: Option<Work> = None;
             loop {
-                // The next time is known before the work of this one ends.
-                let next = clock.sleep(period).of(key.to_string());
                 queue.add(key.clone());
-                drop(due.take());
-                due = Some(next.await);
+                interval.tick().await;
             }
         });
         self
@@ -83,17 +79,13 @@ impl<K: Key> Sources<K> {
         clock: &Clock,
         enqueue: impl Fn(&Queue<K>) + Send + 'static,
     ) -> &mut Sources<K> {
-        let (queue, clock) = (self.queue.clone(), clock.clone());
-        let enqueuing = async move {
-            let mut next = clock.sleep(period);
+        let (queue, mut interval) = (self.queue.clone(), clock.interval(period, ""));
+        self.pumps.spawn(async move {
             loop {
-                let _due = next.await;
-                // The next time is known before the work of this one ends.
-                next = clock.sleep(period);
+                interval.tick().await;
                 enqueue(&queue);
             }
-        };
-        self.pumps.spawn(enqueuing.boxed());
+        });
         self
     }
 }

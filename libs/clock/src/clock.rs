@@ -1,6 +1,7 @@
 //! The clock: the machine's time, or one that is advanced.
 #![expect(clippy::disallowed_methods, reason = "the one clock, which everything else reads the time from")]
 
+use std::borrow::Cow;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::activity::{Activity, Work};
+use crate::interval::Interval;
 use crate::timer::{Class, Delay, Timer};
 use crate::timers::Timers;
 use crate::turns::Turns;
@@ -170,6 +172,13 @@ impl Clock {
     /// Waits for a time. The work that is due then has begun when the wait ends.
     pub fn sleep(&self, Delay { delay, timer }: Delay) -> Wait {
         self.wait(Some(timer), self.after(delay), Some(delay))
+    }
+
+    /// Waits for a time again and again, beginning now.
+    ///
+    /// - `key`: the key that the timer is listed with, which may be empty
+    pub fn interval(&self, period: Delay, key: impl Into<Cow<'static, str>>) -> Interval {
+        Interval::new(self, period, key.into())
     }
 
     /// Awaits `work`, for a time at most.

@@ -14,6 +14,7 @@
 
 mod activity;
 mod clock;
+mod interval;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use activity::{Activity, Observation, Work};
 pub use clock::{Clock, Hold, ManualClock, MockClock};
+pub use interval::Interval;
 pub use timer::{Class, Delay, Timer};
 pub use timers::{Pending, Source, Timers, UnderWay};
 pub use turns::{TakeTurn, TurnOrder, Turns};

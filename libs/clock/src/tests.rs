@@ -126,6 +126,24 @@ fn an_advance_wakes_only_what_is_due() {
     }
 }
 
+#[test]
+fn the_next_time_of_an_interval_is_listed_before_the_work_of_this_one_ends() {
+    let (clock, manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));
+    let mut interval = clock.interval(HEARTBEAT.after(seconds(10)), "a");
+    let due = |second| [(second, "heartbeat", "a".to_owned())];
+    assert!(pending(&clock) == due(10) && interval.tick().now_or_never().is_none());
+    for second in [10, 20, 30] {
+        manual.set(at(second));
+        assert_eq!(manual.fire(), [&HEARTBEAT]);
+        assert!(interval.tick().now_or_never().is_some(), "{second}");
+        assert_eq!(pending(&clock), due(second + 10));
+        assert!(!clock.activity().is_idle(), "its work goes on until it is asked again");
+        assert!(interval.tick().now_or_never().is_none() && clock.activity().is_idle());
+    }
+    drop(interval);
+    assert!(pending(&clock).is_empty());
+}
+
 #[tokio::test]
 async fn work_is_under_way_from_the_moment_at_which_a_timer_fires() {
     let (clock, manual) = Clock::manual(Some(Timestamp::UNIX_EPOCH));

@@ -49,9 +49,10 @@ impl IdentityLease {
 
     /// Renews the Lease for ever. A renewal that fails is made up for by the next one.
     pub fn keep(self) -> BoxFuture<'static, ()> {
+        let mut renewals = self.registry.clock().interval(IDENTITY_LEASE.after(RENEWAL), "");
         Box::pin(async move {
             loop {
-                let _due = self.registry.clock().sleep(IDENTITY_LEASE.after(RENEWAL)).await;
+                renewals.tick().await;
                 if let Err(error) = self.publish().await {
                     tracing::warn!(%error, "the identity Lease is not renewed");
                 }

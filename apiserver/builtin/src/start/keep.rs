@@ -116,9 +116,10 @@ impl ServerObjects {
     /// Restores the objects until the future is dropped. What fails is tried again with the next
     /// check.
     pub fn keep(mut self) -> BoxFuture<'static, ()> {
+        let mut checks = self.config.registry.clock().interval(SERVER_OBJECTS.after(INTERVAL), "");
         Box::pin(async move {
             loop {
-                let _due = self.config.registry.clock().sleep(SERVER_OBJECTS.after(INTERVAL)).await;
+                checks.tick().await;
                 if let Err(error) = self.restore().await {
                     tracing::warn!(%error, "the server's own objects are not restored");
                 }
