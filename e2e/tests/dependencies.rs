@@ -5,7 +5,7 @@
 // Clippy's leave for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -115,6 +115,22 @@ fn dependencies_have_allowed_licences_and_sources() {
         }
     }
     assert!(wrong.is_empty(), "not by deny.toml:\n{}", wrong.join("\n"));
+}
+
+/// Verifies that tests enable no feature of a dependency that the binary would have without them:
+/// they start that binary, and most of it would be compiled once more.
+#[test]
+fn tests_and_the_binary_have_the_same_dependencies() {
+    let tree = |edges: &str| -> BTreeSet<String> {
+        let which = ["tree", "--workspace", "--locked", "--offline", "--edges", edges];
+        let shape = ["--prefix=none", "--format={p}, features {f}"];
+        let tree = output(env!("CARGO"), &[which.as_slice(), &shape].concat());
+        tree.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    let (binary, tests) = (tree("normal"), tree("normal,dev"));
+    assert!(binary.len() > 100, "{binary:?} are not the whole tree");
+    let compiled_twice: Vec<_> = binary.difference(&tests).collect();
+    assert!(compiled_twice.is_empty(), "e2e/Cargo.toml lacks features of the tests: {compiled_twice:#?}");
 }
 
 #[test]
