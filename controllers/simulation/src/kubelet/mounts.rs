@@ -53,6 +53,9 @@ impl Mounts {
     /// Mounts the volumes of a pod's claims. It reads the claims from the server like a kubelet,
     /// since a pod must not run with a claim that is deleted.
     pub async fn mount(&self, pod: &Pod, ctx: &ReconcileContext) -> Result<Mounted, Error> {
+        if self.waits_for_attachment(pod) {
+            return Ok(Mounted::NotYet);
+        }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
         for claim in pod_claims(pod) {
@@ -94,6 +97,20 @@ impl Mounts {
             }
         }
         Ok(Mounted::Yes)
+    }
+
+    /// Returns `true` if the pod has to wait for an attachment only, as far as the caches know. Then
+    /// nothing need be read from the server.
+    fn waits_for_attachment(&self, pod: &Pod) -> bool {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let claims =
+            pod_claims(pod).map(|claim| self.claims.get(&NamespacedName::new(namespace, claim.name)));
+        let Some(claims) = claims.collect::<Option<Vec<_>>>() else { return false };
+        let volume = |claim: &Arc<PersistentVolumeClaim>| {
+            self.volumes.get(&NamespacedName::new("", claim.volume_name()))
+        };
+        claims.iter().all(|claim| problem(claim).is_none())
+            && claims.iter().filter_map(volume).any(|volume| !self.is_attached(&volume, pod))
     }
 
     /// Returns `true` if a volume is attached to the pod's node, or need not be. Only volumes of
