@@ -2,7 +2,7 @@
 //!
 //!     cargo run --example embed
 //!
-//! The body is that of any `#[tokio::test]`, on either flavour of the runtime.
+//! The body is that of any `#[tokio::test]`, on either flavor of the runtime.
 #![expect(clippy::disallowed_methods, reason = "an example waits for a bounded time")]
 
 use std::time::Duration;

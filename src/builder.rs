@@ -9,8 +9,8 @@ use coracle_seed::Seed;
 
 use crate::audit::AuditOptions;
 use crate::{
-    AddressBlock, Cidr, ClockMode, ControlPlane, Durability, Error, Etcd, ForwardAddresses, GoawayChance,
-    KINDS, Mode, PluginSelection, ServiceUrl, SimulationProfile,
+    AddressBlock, AuthorizationMode, Cidr, ClockMode, ControlPlane, Durability, Error, Etcd,
+    ForwardAddresses, GoawayChance, KINDS, PluginSelection, ServiceUrl, SimulationProfile,
 };
 
 /// The configuration of a control plane that has not been started. It is made by
@@ -57,7 +57,7 @@ impl Builder {
     }
 
     #[doc = option_doc!(mode)]
-    pub fn authorization(mut self, mode: Mode) -> Builder {
+    pub fn authorization(mut self, mode: AuthorizationMode) -> Builder {
         self.0.mode = mode;
         self
     }
@@ -75,8 +75,8 @@ impl Builder {
     }
 
     #[doc = option_doc!(tls_san)]
-    pub fn tls_san(mut self, names: impl IntoIterator<Item = String>) -> Builder {
-        self.0.tls_san.extend(names);
+    pub fn tls_san(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.0.tls_san.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -107,14 +107,20 @@ impl Builder {
     }
 
     #[doc = service_account_doc!(key_files)]
-    pub fn service_account_key_files(mut self, files: impl IntoIterator<Item = PathBuf>) -> Builder {
-        self.0.service_accounts.key_files.extend(files);
+    pub fn service_account_key_files(
+        mut self,
+        files: impl IntoIterator<Item = impl Into<PathBuf>>,
+    ) -> Builder {
+        self.0.service_accounts.key_files.extend(files.into_iter().map(Into::into));
         self
     }
 
     #[doc = service_account_doc!(issuers)]
-    pub fn service_account_issuers(mut self, issuers: impl IntoIterator<Item = String>) -> Builder {
-        self.0.service_accounts.issuers.extend(issuers);
+    pub fn service_account_issuers(
+        mut self,
+        issuers: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Builder {
+        self.0.service_accounts.issuers.extend(issuers.into_iter().map(Into::into));
         self
     }
 
@@ -156,18 +162,17 @@ impl Builder {
 
     #[doc = option_doc!(controllers)]
     ///
-    /// Unknown names are ignored: see
-    /// [`controllers::check_selection`](crate::controllers::check_selection).
-    pub fn controllers(mut self, selection: impl IntoIterator<Item = String>) -> Builder {
-        self.0.controllers = selection.into_iter().collect();
+    /// It replaces the selection. [`start`](Self::start) fails for unknown names.
+    pub fn controllers(mut self, selection: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        self.0.controllers = selection.into_iter().map(Into::into).collect();
         self
     }
 
     #[doc = option_doc!(feature_gates)]
     ///
     /// [`start`](Self::start) fails for unknown and locked ones.
-    pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (String, bool)>) -> Builder {
-        self.0.feature_gates.extend(gates);
+    pub fn feature_gates(mut self, gates: impl IntoIterator<Item = (impl Into<String>, bool)>) -> Builder {
+        self.0.feature_gates.extend(gates.into_iter().map(|(name, value)| (name.into(), value)));
         self
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use coracle_apimachinery::Error;
 use coracle_clock::Work;
 use coracle_control_plane::Testing;
 use coracle_testing_api::timers::CLIENT_TIMER;
 
-use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus};
+use crate::{ClockMode, ClockMoved, ClockRequest, ClockStatus, TestingError};
 
 /// The clock of a control plane, which a test moves on if it was started with
 /// [`Builder::clock`](crate::Builder::clock) and [`ClockMode::Manual`].
@@ -25,7 +24,7 @@ impl ClockHandle {
     ///
     /// # Errors
     /// The clock is real, the control plane does not settle, or more timers fire than a million.
-    pub async fn advance(&self, by: Duration) -> Result<ClockMoved, Error> {
+    pub async fn advance(&self, by: Duration) -> Result<ClockMoved, TestingError> {
         // The nanoseconds, as Go writes them.
         let by = format!("{}ns", by.as_nanos());
         self.move_on(&ClockRequest { advance: Some(by), ..ClockRequest::default() }).await
@@ -35,7 +34,7 @@ impl ClockHandle {
     ///
     /// # Errors
     /// The errors of [`advance`](Self::advance).
-    pub async fn next(&self, count: u64) -> Result<ClockMoved, Error> {
+    pub async fn next(&self, count: u64) -> Result<ClockMoved, TestingError> {
         self.move_on(&ClockRequest { next: Some(count), ..ClockRequest::default() }).await
     }
 
@@ -43,7 +42,7 @@ impl ClockHandle {
     ///
     /// # Errors
     /// The errors of [`advance`](Self::advance); the time is invalid, or earlier.
-    pub async fn set(&self, to: &str) -> Result<ClockMoved, Error> {
+    pub async fn set(&self, to: &str) -> Result<ClockMoved, TestingError> {
         self.move_on(&ClockRequest { set: Some(to.to_owned()), ..ClockRequest::default() }).await
     }
 
@@ -72,8 +71,8 @@ impl ClockHandle {
     /// Lets the clock run by itself, from its time on.
     ///
     /// # Errors
-    /// None that is known.
-    pub async fn resume(&self) -> Result<ClockMoved, Error> {
+    /// The errors of [`move_on`](Self::move_on).
+    pub async fn resume(&self) -> Result<ClockMoved, TestingError> {
         self.move_on(&ClockRequest { mode: Some(ClockMode::Real), ..ClockRequest::default() }).await
     }
 
@@ -81,7 +80,7 @@ impl ClockHandle {
     ///
     /// # Errors
     /// The errors of [`advance`](Self::advance); the request is contradictory.
-    pub async fn move_on(&self, request: &ClockRequest) -> Result<ClockMoved, Error> {
+    pub async fn move_on(&self, request: &ClockRequest) -> Result<ClockMoved, TestingError> {
         self.0.move_clock(request).await
     }
 }

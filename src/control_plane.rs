@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     Builder, ClockHandle, Error, ForkOptions, KubeconfigError, Problems, ProblemsError, SettleRequest,
-    Settled, StoreError,
+    Settled, StoreError, TestingError,
 };
 
 /// A running control plane.
 ///
-/// It runs on the runtime that it is started on, of either flavour, so that each test has one of
+/// It runs on the runtime that it is started on, of either flavor, so that each test has one of
 /// its own: a `#[tokio::test]` has this body.
 ///
 /// ```
@@ -95,7 +95,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The control plane has not settled within 10 s; the error names what is under way.
-    pub async fn settle(&self) -> Result<Settled, coracle_apimachinery::Error> {
+    pub async fn settle(&self) -> Result<Settled, TestingError> {
         self.settle_by(&SettleRequest::default()).await
     }
 
@@ -104,7 +104,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// The control plane has not settled in time, or a value is out of range.
-    pub async fn settle_by(&self, request: &SettleRequest) -> Result<Settled, coracle_apimachinery::Error> {
+    pub async fn settle_by(&self, request: &SettleRequest) -> Result<Settled, TestingError> {
         self.0.testing().settle(request).await
     }
 
@@ -161,7 +161,7 @@ impl ControlPlane {
     }
 
     /// Reads the objects that are not ready, have failed or are terminating, and their newest
-    /// events, within 5 seconds: the facts to look at when a test has failed. The text of what it
+    /// events, within 6 seconds: the facts to look at when a test has failed. The text of what it
     /// returns has a line for each; `coracle problems` prints the same.
     ///
     /// # Errors

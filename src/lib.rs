@@ -15,6 +15,10 @@
 //! The feature `jemalloc`, on by default, is the allocator of the binary. The library does not use
 //! it: a test that depends on this crate builds a minute faster without default features.
 //!
+//! [`ControlPlane::client`] is a client of kube 5 with the types of k8s-openapi 0.29 for Kubernetes 1.36
+//! (`v1_36`). A test that names these crates has the same versions, and enables no other version of
+//! k8s-openapi, such as its feature `latest`.
+//!
 //! `coracle-control-plane` assembles the parts, `coracle-cli` is the command line; this crate,
 //! which is the binary too, adds the kinds.
 
@@ -27,13 +31,15 @@ mod control_plane;
 pub use builder::Builder;
 pub use clock::ClockHandle;
 pub use control_plane::ControlPlane;
+/// The error of what a test does with a control plane: settling, and moving its clock on.
+pub use coracle_apimachinery::Error as TestingError;
 pub use coracle_apimachinery::features::{self, FeatureGates, GateError};
 pub use coracle_apimachinery::validation::ip::Cidr;
 pub use coracle_apiserver::audit;
 pub use coracle_apiserver::serve::GoawayChance;
 pub use coracle_behavior::{AddressBlock, Profile as SimulationProfile};
 pub use coracle_builtin::admission::{PluginError, PluginSelection};
-pub use coracle_builtin::authorization::Mode;
+pub use coracle_builtin::authorization::Mode as AuthorizationMode;
 pub use coracle_builtin::forwarding::ForwardAddresses;
 pub use coracle_builtin::services::{ServiceUrl, ServiceUrlError};
 pub use coracle_clock::Work;

@@ -18,9 +18,9 @@ export interface ControlPlane {
   problems(): Promise<string>;
   /**
    * Waits until nothing is left to happen at this moment of the clock. It is rejected, with what is under way, if that takes more than
-   * 10 seconds.
+   * the timeout.
    */
-  settle(): Promise<void>;
+  settle(options?: SettleOptions): Promise<void>;
   /** The clock, which can be moved on if the control plane was started with the flag `--clock=manual`. */
   readonly clock: Clock;
   /**
@@ -35,6 +35,18 @@ export interface ControlPlane {
    */
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+export interface SettleOptions {
+  /** The longest wait, in milliseconds: 10,000 by default, an hour at most. */
+  timeout?: number;
+  /** The time for which nothing may have been written, in milliseconds: 50 by default. */
+  quietFor?: number;
+  /**
+   * Patterns of user agents, with `*` for any characters: a client of each must have made a request before, such as an operator that is
+   * still starting.
+   */
+  userAgents?: readonly string[];
 }
 
 /** The clock of a control plane. Its methods resolve to its time, and are rejected if the clock cannot be moved so. */

@@ -12,8 +12,9 @@ const START_TIMEOUT = 30_000;
 const STOP_TIMEOUT = 10_000;
 // `coracle problems` has a deadline of its own, which is shorter.
 const PROBLEMS_TIMEOUT = 10_000;
-// `coracle settle` waits for less.
-const SETTLE_TIMEOUT = 20_000;
+// The timeout of `coracle settle` by default, and what the command takes beyond it.
+const SETTLE_TIMEOUT = 10_000;
+const SETTLE_MARGIN = 10_000;
 // A year of a busy control plane is much work.
 const CLOCK_TIMEOUT = 600_000;
 const FORK_TIMEOUT = 60_000;
@@ -39,8 +40,10 @@ class ControlPlane {
     return this.#run(['problems'], PROBLEMS_TIMEOUT);
   }
 
-  async settle() {
-    await this.#run(['settle'], SETTLE_TIMEOUT);
+  async settle({ timeout = SETTLE_TIMEOUT, quietFor, userAgents = [] } = {}) {
+    const quiet = quietFor === undefined ? [] : [`--for=${quietFor}ms`];
+    const seen = userAgents.map((pattern) => `--user-agent=${pattern}`);
+    await this.#run(['settle', `--timeout=${timeout}ms`, ...quiet, ...seen], timeout + SETTLE_MARGIN);
   }
 
   get clock() {

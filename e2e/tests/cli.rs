@@ -546,6 +546,19 @@ async fn output_that_is_not_read_is_no_error() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_invalid_filter_of_the_log_is_an_error() -> Result<()> {
+    let directory = TempDir::new()?;
+    for arguments in [&["serve", "--ephemeral"][..], &["run", "--", "true"], &["settle"]] {
+        let command = coracle(directory.path(), arguments).env("CORACLE_LOG", "coracle=loud").output();
+        let output = timeout(DEADLINE, command).await??;
+        let stderr = String::from_utf8(output.stderr)?;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("coracle: CORACLE_LOG: ") && stderr.lines().count() == 1, "{stderr}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_version_is_one_line() -> Result<()> {
     let directory = TempDir::new()?;
     for (arguments, want) in [

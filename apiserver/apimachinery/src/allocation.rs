@@ -113,7 +113,7 @@ impl<'a> Allocators<'a> {
     /// Allocates an address.
     ///
     /// # Errors
-    /// Why it cannot be allocated.
+    /// The reason for which it cannot be allocated.
     pub fn allocate_address(&mut self, address: IpAddr) -> Result<(), String> {
         if !self.first.has(address) && !self.ranges().any(|range| range.has(address)) {
             return Err(match self.dry_run {
@@ -149,7 +149,7 @@ impl<'a> Allocators<'a> {
     /// Allocates a node port.
     ///
     /// # Errors
-    /// Why it cannot be allocated.
+    /// The reason for which it cannot be allocated.
     pub fn allocate_node_port(&mut self, port: i64) -> Result<(), String> {
         if !self.dry_run && !NODE_PORTS.contains(&port) {
             let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());

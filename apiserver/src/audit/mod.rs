@@ -6,8 +6,8 @@
 //! server.
 //!
 //! The layers of the server that report the stages of a request are in `serve/layers/audit.rs`.
-//! Where no policy and no log are configured there is no `Auditor`, and a request costs what it
-//! costs without auditing.
+//! Without a policy and a log there is no `Auditor`, and a request costs what it costs without
+//! auditing.
 //!
 //! Source: `k8s.io/apiserver/pkg/audit` and `k8s.io/apiserver/plugin/pkg/audit`.
 

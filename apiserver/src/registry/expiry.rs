@@ -84,7 +84,7 @@ struct Ages {
     marks: VecDeque<(Duration, Revision)>,
     /// Up to here, objects were written by an earlier process.
     loaded_revision: Revision,
-    /// When those expire, by name. Empty as soon as all of them have.
+    /// The times at which those expire, by name. Empty as soon as all of them have.
     loaded: HashMap<Arc<str>, Duration>,
 }
 

@@ -108,10 +108,10 @@ pub struct Registry {
     allocator: Option<Box<dyn Allocator>>,
     identities: Arc<Identities>,
     authors: Authors,
-    /// By namespace; held while its quotas are reserved for an object.
+    /// The locks of namespaces; each is held while its quotas are reserved for an object.
     quota_locks: locks::NamedLocks,
-    /// By key; held, always before that one, by a write that is made anew because another came
-    /// first.
+    /// The locks of keys; each is held, always before that one, by a write that is made anew because
+    /// another came first.
     retrying: locks::NamedLocks,
 }
 

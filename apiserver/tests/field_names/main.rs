@@ -1,6 +1,6 @@
 //! The names of fields in the sources of the API server's crates are those of the schema table.
 //!
-//! A misspelt name would read an absent member, so that the rule that asks for it would never
+//! A misspelled name would read an absent member, so that the rule that asks for it would never
 //! apply. Debug builds check names against the type of the very value, where it is read through a
 //! `Field` (`apimachinery/src/field/declared.rs`). This test checks literals, executed or not,
 //! against the types of the kind that the file is about, or against all types.
@@ -259,7 +259,7 @@ fn every_literal_names_a_field() {
 }
 
 #[test]
-fn misspelt_names_are_found() {
+fn misspelled_names_are_found() {
     let file = syn::parse_file(
         r#"
         fn read(spec: &Field, name: &str) { spec.get(name); }

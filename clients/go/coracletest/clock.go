@@ -1,6 +1,7 @@
 package coracletest
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,18 +11,61 @@ import (
 
 const (
 	settlePath = "/coracle/v1alpha1/settle"
+	// settleTimeout is the longest wait by default; settleMargin is what a request takes beyond it.
+	settleTimeout = 10 * time.Second
+	settleMargin  = 10 * time.Second
 	// clockTimeout bounds an advance: a year of a busy control plane is much work.
 	clockTimeout = 10 * time.Minute
 )
 
+// A SettleOption changes what Settle waits for.
+type SettleOption func(*settleRequest)
+
+type settleRequest struct {
+	QuietFor   string   `json:"quietFor,omitempty"`
+	Timeout    string   `json:"timeout,omitempty"`
+	UserAgents []string `json:"userAgents,omitempty"`
+	timeout    time.Duration
+}
+
+// WithTimeout has Settle wait for so long, an hour at most, instead of 10 s.
+func WithTimeout(timeout time.Duration) SettleOption {
+	return func(request *settleRequest) { request.timeout, request.Timeout = timeout, timeout.String() }
+}
+
+// QuietFor has Settle wait until nothing was written for so long, instead of 50 ms.
+func QuietFor(time time.Duration) SettleOption {
+	return func(request *settleRequest) { request.QuietFor = time.String() }
+}
+
+// SeenUserAgents has Settle wait for clients, such as an operator that is still starting: one of each of these user agents must have made a
+// request before. "*" in a pattern is any characters.
+func SeenUserAgents(patterns ...string) SettleOption {
+	return func(request *settleRequest) { request.UserAgents = append(request.UserAgents, patterns...) }
+}
+
 // Settle waits until nothing is left to happen at this moment of the clock: every change is followed to the end of the reconciliations that
 // it caused, every watch has been delivered, no request is under way, and nothing was written for 50 ms. The test ends if that takes more
 // than 10 s; its log has what was under way.
-func (c *ControlPlane) Settle(t testing.TB) {
+func (c *ControlPlane) Settle(t testing.TB, options ...SettleOption) {
 	t.Helper()
-	if _, err := c.call(http.MethodPost, settlePath, []byte("{}")); err != nil {
+	if err := c.TrySettle(options...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TrySettle waits as Settle does. The error has what is under way if that takes too long.
+func (c *ControlPlane) TrySettle(options ...SettleOption) error {
+	request := settleRequest{timeout: settleTimeout}
+	for _, option := range options {
+		option(&request)
+	}
+	document, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	_, err = c.call(request.timeout+settleMargin, http.MethodPost, settlePath, document)
+	return err
 }
 
 // Clock returns the clock of the control plane, which can be moved on if it was started with the flag "--clock=manual".

@@ -6,6 +6,15 @@ import (
 	"time"
 )
 
+func TestSettleWaitsForClients(t *testing.T) {
+	controlPlane := Start(t, "--nodes=0")
+	controlPlane.Settle(t, QuietFor(time.Millisecond), SeenUserAgents("kube-controller-manager/*"))
+	err := controlPlane.TrySettle(WithTimeout(200*time.Millisecond), SeenUserAgents("no-such-operator/*"))
+	if err == nil || !strings.Contains(err.Error(), "no-such-operator") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTheClockIsMovedOn(t *testing.T) {
 	controlPlane := Start(t, "--clock=manual")
 	controlPlane.Settle(t)

@@ -68,8 +68,8 @@ func (c *ControlPlane) Fork(t testing.TB, options ...ForkOption) *ControlPlane {
 	return fork
 }
 
-// NewFork makes a fork that is shared by several tests. Its kubeconfig is written into the directory. Stop ends it; it goes on if this
-// control plane stops only as a fork of another one.
+// NewFork makes a fork that is shared by several tests. Its kubeconfig is written into the directory. Stop ends it. It ends with the
+// process that New has started, and with no fork: if this control plane is a fork that stops, it goes on.
 func (c *ControlPlane) NewFork(directory string, options ...ForkOption) (*ControlPlane, error) {
 	var request forkRequest
 	for _, option := range options {
@@ -79,13 +79,16 @@ func (c *ControlPlane) NewFork(directory string, options ...ForkOption) (*Contro
 	if err != nil {
 		return nil, err
 	}
-	body, err := c.call(http.MethodPost, forksPath, document)
+	body, err := c.call(forkTimeout, http.MethodPost, forksPath, document)
 	if err != nil {
 		return nil, err
 	}
 	var answer struct{ Name, Server string }
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Name == "" || answer.Server == "" {
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, fmt.Errorf("coracle fork: unexpected answer %q: %w", body, err)
+	}
+	if answer.Name == "" || answer.Server == "" {
+		return nil, fmt.Errorf("coracle fork: unexpected answer %q: it has no name or no server", body)
 	}
 	// All forks are known to the one that is no fork, which goes on for as long as they do.
 	root := c
@@ -101,7 +104,7 @@ func (c *ControlPlane) NewFork(directory string, options ...ForkOption) (*Contro
 		log:        c.log,
 	}
 	fork.end = func() error {
-		_, err := root.call(http.MethodDelete, forksPath+"/"+answer.Name, nil)
+		_, err := root.call(forkTimeout, http.MethodDelete, forksPath+"/"+answer.Name, nil)
 		return errors.Join(err, removed(fork.KubeconfigFile))
 	}
 	if err := os.WriteFile(fork.KubeconfigFile, fork.Kubeconfig, 0o600); err != nil {
@@ -150,16 +153,18 @@ func (c *ControlPlane) client() (*http.Client, string, error) {
 	if server == nil {
 		return nil, "", fmt.Errorf("%s has no server", c.KubeconfigFile)
 	}
-	return &http.Client{Transport: transport, Timeout: forkTimeout}, string(server[2]), nil
+	return &http.Client{Transport: transport}, string(server[2]), nil
 }
 
 // call makes a request of the administrator, and returns the body of the response.
-func (c *ControlPlane) call(method, path string, body []byte) ([]byte, error) {
+func (c *ControlPlane) call(timeout time.Duration, method, path string, body []byte) ([]byte, error) {
 	c.connect.Do(func() { c.http, c.url, c.connectErr = c.client() })
 	if c.connectErr != nil {
 		return nil, c.connectErr
 	}
-	request, err := http.NewRequest(method, c.url+path, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +180,9 @@ func (c *ControlPlane) call(method, path string, body []byte) ([]byte, error) {
 	}
 	if response.StatusCode >= 300 {
 		var status struct{ Message string }
-		_ = json.Unmarshal(answer, &status)
+		if err := json.Unmarshal(answer, &status); err != nil || status.Message == "" {
+			status.Message = string(answer)
+		}
 		return nil, fmt.Errorf("coracle: %s %s: %s: %s", method, path, response.Status, status.Message)
 	}
 	return answer, nil

@@ -18,13 +18,13 @@ const configMaps = "/api/v1/namespaces/default/configmaps"
 func createConfigMap(t testing.TB, controlPlane *ControlPlane, name string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"metadata": {"name": %q}}`, name)
-	if _, err := controlPlane.call(http.MethodPost, configMaps, []byte(body)); err != nil {
+	if _, err := controlPlane.call(forkTimeout, http.MethodPost, configMaps, []byte(body)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func hasConfigMap(controlPlane *ControlPlane, name string) bool {
-	_, err := controlPlane.call(http.MethodGet, configMaps+"/"+name, nil)
+	_, err := controlPlane.call(forkTimeout, http.MethodGet, configMaps+"/"+name, nil)
 	return err == nil
 }
 
@@ -66,7 +66,7 @@ func TestEachTestHasAForkOfOneTemplate(t *testing.T) {
 	if count := setUps.Load(); count != 1 {
 		t.Errorf("%d set-ups", count)
 	}
-	forks, err := Template(t, "shared", setUp, "--nodes=0").controlPlane.call(http.MethodGet, forksPath, nil)
+	forks, err := Template(t, "shared", setUp, "--nodes=0").controlPlane.call(forkTimeout, http.MethodGet, forksPath, nil)
 	if err != nil || !bytes.Contains(forks, []byte(`"forks":[]`)) {
 		t.Errorf("forks are left: %s %v", forks, err)
 	}

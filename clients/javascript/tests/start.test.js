@@ -111,6 +111,12 @@ test('a test that fails has the problems of its control plane', async (t) => {
   await assertFailedTestHasProblems(t, 'startFor', `startFor(t, { flags: ['--nodes=0'] })`);
 });
 
+test('settle waits for clients', async (t) => {
+  const controlPlane = await startFor(t, { flags: ['--nodes=0'] });
+  await controlPlane.settle({ quietFor: 1, userAgents: ['kube-controller-manager/*'] });
+  await assert.rejects(controlPlane.settle({ timeout: 200, userAgents: ['no-such-operator/*'] }), /no-such-operator/);
+});
+
 test('the clock is moved on', async (t) => {
   const controlPlane = await startFor(t, { flags: ['--clock=manual'] });
   await controlPlane.settle();

@@ -9,7 +9,7 @@ import re
 import ssl
 import stat
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 import urllib.parse
 
 import pytest
@@ -120,7 +120,7 @@ def test_fails_with_another_fixture(shared):
 def test_fails_in_a_block(tmp_path):
     with pytest_coracle.start("--nodes=0") as control_plane:
         create_pod(control_plane, "of-a-block", tmp_path)
-        assert False
+        pytest.fail("in a block")
 """
 
 
@@ -139,6 +139,27 @@ def test_the_report_of_a_failure_has_the_problems(pytester, monkeypatch):
     assert "of-a-test-that-passes" not in output
 
 
+def test_a_failed_stop_has_the_log_unless_the_test_failed_first(monkeypatch, tmp_path):
+    program = tmp_path / "failing"
+    real = pytest_coracle._program()
+    program.write_text(f'#!/bin/sh\n"{real}" "$@"\necho "the disk is on fire" >&2\nexit 3\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("CORACLE_BIN", str(program))
+    with pytest.raises(pytest_coracle.StopError, match="exit code 3: (?s:.*)the disk is on fire"):
+        with pytest_coracle.start("--nodes=0"):
+            pass
+    with pytest.raises(ZeroDivisionError):
+        with pytest_coracle.start("--nodes=0"):
+            1 / 0
+
+
+def test_settle_waits_for_clients():
+    with pytest_coracle.start("--nodes=0") as control_plane:
+        control_plane.settle(quiet_for=timedelta(milliseconds=1), user_agents=["kube-controller-manager/*"])
+        with pytest.raises(pytest_coracle.SettleError, match="no-such-operator"):
+            control_plane.settle(timeout=timedelta(milliseconds=200), user_agents=["no-such-operator/*"])
+
+
 def test_the_clock_is_moved_on():
     with pytest_coracle.start("--clock=manual") as control_plane:
         control_plane.settle()
@@ -146,7 +167,10 @@ def test_the_clock_is_moved_on():
         began = clock.now()
         assert clock.advance("24h")[:10] > began[:10]
         later = clock.advance(timedelta(minutes=1.5))
+        assert clock.advance(timedelta(microseconds=1)) > later
         assert clock.next(2) > later
+        next_year = datetime.now().replace(microsecond=0) + timedelta(days=365)
+        assert datetime.fromisoformat(clock.set(next_year).replace("Z", "+00:00")) == next_year.astimezone()
         for refused in [lambda: clock.set(began), lambda: clock.advance("-1s")]:
             with pytest.raises(pytest_coracle.ClockError, match="does not go back|negative"):
                 refused()

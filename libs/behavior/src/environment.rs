@@ -220,8 +220,9 @@ fn is_of_service(name: &str) -> bool {
 /// The fields of a pod that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Values {
-    /// Those that do not change once they are set.
+    /// The fields that do not change once they are set.
     Fixed,
+    /// All fields, as they are now.
     Current,
 }
 

@@ -110,61 +110,52 @@ fn run(kinds: Kinds) -> ExitCode {
                 Err(error) => report_failure(&format!("{}: {error}", file.display()), 1),
             }
         }
-        Command::Ready { kubeconfig, log } => block_on(log, async {
-            say!("{} is ready", ready::check(kubeconfig.as_deref()).await?);
-            Ok(ExitCode::SUCCESS)
+        Command::Ready { target } => target.run(async |kubeconfig| {
+            say!("{} is ready", ready::check(kubeconfig).await?);
+            Ok(())
         }),
         Command::Check { data_dir } => check(&data_dir, kinds),
-        Command::Clock { action, limit, kubeconfig, log } => block_on(log, async {
-            let done = match action {
-                None => clock::print(kubeconfig.as_deref(), limit).await,
-                Some(action) => clock::move_on(kubeconfig.as_deref(), &action.into()).await,
-            };
-            done.map(|()| ExitCode::SUCCESS)
+        Command::Clock { action, limit, target } => target.run(async |kubeconfig| match action {
+            None => clock::print(kubeconfig, limit).await,
+            Some(action) => clock::move_on(kubeconfig, &action.into()).await,
         }),
-        Command::Settle { settle, kubeconfig, log } => block_on(log, async {
-            settle::settle(kubeconfig.as_deref(), &settle.into()).await.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Fork { fork: flags, kubeconfig, log } => block_on(log, async {
-            let done = match flags.delete.clone() {
-                Some(name) => fork::delete(kubeconfig.as_deref(), &name).await,
-                None => fork::create(kubeconfig.as_deref(), &flags.into()).await,
-            };
-            done.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Forks { kubeconfig, log } => {
-            block_on(log, async { fork::list(kubeconfig.as_deref()).await.map(|()| ExitCode::SUCCESS) })
+        Command::Settle { settle, target } => {
+            target.run(async |kubeconfig| settle::settle(kubeconfig, &settle.into()).await)
         }
-        Command::Diff { diff: flags, kubeconfig, log } => block_on(log, async {
-            let is_same = diff::print(kubeconfig.as_deref(), &flags).await;
+        Command::Fork { fork: flags, target } => target.run(async |kubeconfig| match flags.delete.clone() {
+            Some(name) => fork::delete(kubeconfig, &name).await,
+            None => fork::create(kubeconfig, &flags.into()).await,
+        }),
+        Command::Forks { target } => target.run(fork::list),
+        Command::Diff { diff: flags, target } => target.run_for_code(async |kubeconfig| {
+            let is_same = diff::print(kubeconfig, &flags).await;
             if flags.exit_code { Ok(compared(is_same)) } else { is_same.map(|_| ExitCode::SUCCESS) }
         }),
-        Command::Why { object, kubeconfig, log } => block_on(log, async {
-            why::explain(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Tree { object, kubeconfig, log } => block_on(log, async {
-            why::tree(kubeconfig.as_deref(), &object).await.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Ui { no_browser, kubeconfig, log } => block_on(log, async {
-            ui::serve(kubeconfig.as_deref(), !no_browser).await.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Log { flags, kubeconfig, log } => block_on(log, async {
-            testing::log::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
-        }),
+        Command::Why { object, target } => {
+            target.run(async |kubeconfig| why::explain(kubeconfig, &object).await)
+        }
+        Command::Tree { object, target } => {
+            target.run(async |kubeconfig| why::tree(kubeconfig, &object).await)
+        }
+        Command::Ui { no_browser, target } => {
+            target.run(async |kubeconfig| ui::serve(kubeconfig, !no_browser).await)
+        }
+        Command::Log { flags, target } => {
+            target.run(async |kubeconfig| testing::log::print(kubeconfig, &flags).await)
+        }
         Command::Open(flags) => {
             block_on(flags.log, async { open::serve(flags, kinds).await.map(|()| ExitCode::SUCCESS) })
         }
-        Command::Replay { replay: flags, kubeconfig, log } => {
-            block_on(log, async { Ok(compared(replay::replay(kubeconfig.as_deref(), &flags).await)) })
+        Command::Replay { replay: flags, target } => {
+            target.run_for_code(async |kubeconfig| Ok(compared(replay::replay(kubeconfig, &flags).await)))
         }
-        Command::Problems { problems: flags, kubeconfig, log } => block_on(log, async {
-            problems::print(kubeconfig.as_deref(), &flags).await.map(|()| ExitCode::SUCCESS)
-        }),
-        Command::Backup { file, kubeconfig, log } => block_on(log, async {
-            let summary = backup::download(kubeconfig.as_deref(), &file).await?;
-            let Summary { revision, objects } = summary;
+        Command::Problems { problems: flags, target } => {
+            target.run(async |kubeconfig| problems::print(kubeconfig, &flags).await)
+        }
+        Command::Backup { file, target } => target.run(async |kubeconfig| {
+            let Summary { revision, objects } = backup::download(kubeconfig, &file).await?;
             say!("{objects} objects at revision {revision} are saved in {}", file.display());
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         }),
         Command::Restore { file, data_dir, bump_revision, etcd } => match etcd.options() {
             Ok(None) => {
@@ -205,7 +196,7 @@ fn controllers(flags: &Controllers) -> ExitCode {
         Ok(()) => {
             block_on(flags.log, async { controller_manager::run(flags).await.map(|()| ExitCode::SUCCESS) })
         }
-        Err(line) => report_failure(&line, USAGE_ERROR),
+        Err(unknown) => report_failure(&unknown.to_string(), USAGE_ERROR),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use coracle_problems::{Error, collect};
 
 use crate::cli::ProblemsFlags;
@@ -27,10 +27,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &ProblemsFlags) -> Result<(
         Error::Discovery(error) => unreachable(&url, error),
         Error::Timeout => anyhow::Error::from(error).context(url.clone()),
     })?;
-    let text = match flags.output.as_str() {
-        "json" => format!("{}\n", serde_json::to_string_pretty(&problems).context("the report")?),
-        _ => problems.to_string(),
-    };
+    let text = flags.output.format(&problems, ToString::to_string)?;
     if text.is_empty() {
         eprintln!("No problems found.");
     }

@@ -1,11 +1,13 @@
 //! The process of a command: its runtime, its log, and errors of one line.
 
+use std::env::VarError;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::error::ErrorKind;
 
+use crate::USAGE_ERROR;
 use crate::cli::{Log, LogFormat};
 use crate::kept_log::KeptLog;
 
@@ -21,7 +23,10 @@ const POLLS: u32 = 7;
 
 /// Runs to the end, with the log on standard error; an error is reported as one line.
 pub fn block_on(log: Log, work: impl Future<Output = Result<ExitCode>>) -> ExitCode {
-    run_to_end(log, work).unwrap_or_else(|line| report_failure(&line, 1))
+    match start_log(log, None) {
+        Ok(()) => finish(work).unwrap_or_else(|line| report_failure(&line, 1)),
+        Err(line) => report_failure(&line, USAGE_ERROR),
+    }
 }
 
 /// Runs to the end, with the log in memory, unless it is asked for; an error is reported as one
@@ -32,8 +37,10 @@ pub fn block_on_quietly<F: Future<Output = Result<ExitCode>>>(
 ) -> ExitCode {
     let kept = KeptLog::default();
     let is_asked_for = log.verbose > 0 || std::env::var_os(FILTER).is_some();
-    start_log(log, (!is_asked_for).then(|| kept.clone()));
-    finish(work(kept)).unwrap_or_else(|line| report_failure(&line, 1))
+    match start_log(log, (!is_asked_for).then(|| kept.clone())) {
+        Ok(()) => finish(work(kept)).unwrap_or_else(|line| report_failure(&line, 1)),
+        Err(line) => report_failure(&line, USAGE_ERROR),
+    }
 }
 
 /// Runs to the end, with the log on standard error.
@@ -41,7 +48,7 @@ pub fn block_on_quietly<F: Future<Output = Result<ExitCode>>>(
 /// # Errors
 /// One line for the operator.
 pub fn run_to_end(log: Log, work: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode, String> {
-    start_log(log, None);
+    start_log(log, None)?;
     finish(work)
 }
 
@@ -108,7 +115,10 @@ pub fn one_line(error: &clap::Error) -> String {
 }
 
 /// Starts the log of the process, on standard error or in memory.
-fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) {
+///
+/// # Errors
+/// One line: the filter of the environment is invalid.
+fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
     use tracing_subscriber::fmt::writer::BoxMakeWriter;
     let level = match verbose {
@@ -118,7 +128,11 @@ fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(level));
+    let filter = match std::env::var(FILTER) {
+        Ok(filter) => EnvFilter::try_new(filter).map_err(|error| format!("{FILTER}: {error}"))?,
+        Err(VarError::NotPresent) => EnvFilter::new(level),
+        Err(error @ VarError::NotUnicode(_)) => return Err(format!("{FILTER}: {error}")),
+    };
     let colors = kept.is_none() && std::io::stderr().is_terminal();
     let writer = kept.map_or_else(|| BoxMakeWriter::new(std::io::stderr), BoxMakeWriter::new);
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colors);
@@ -126,4 +140,5 @@ fn start_log(Log { log_format, verbose }: Log, kept: Option<KeptLog>) {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
+    Ok(())
 }

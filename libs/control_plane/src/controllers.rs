@@ -74,16 +74,21 @@ const NAMES: &[&str] = &[
 /// The controllers that `*` does not select, as in kube-controller-manager.
 const DISABLED_BY_DEFAULT: [&str; 2] = ["bootstrap-signer-controller", "token-cleaner-controller"];
 
+/// The error for a name in a selection that no controller has: the name, with the `-` before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not in the list of known controllers")]
+pub struct UnknownController(pub String);
+
 /// Validates a selection such as `["*", "-foo"]`.
 ///
 /// # Errors
-/// One line that names the first unknown controller.
-pub fn check_selection(selection: &[String]) -> Result<(), String> {
+/// The first unknown controller.
+pub fn check_selection(selection: &[String]) -> Result<(), UnknownController> {
     let known = |name: &str| {
         name.is_empty() || name == "*" || NAMES.contains(&name) || NODE_COMPONENTS.contains(&name)
     };
     match selection.iter().find(|item| !known(item.strip_prefix('-').unwrap_or(item))) {
-        Some(unknown) => Err(format!("{unknown:?} is not in the list of known controllers")),
+        Some(unknown) => Err(UnknownController(unknown.clone())),
         None => Ok(()),
     }
 }
@@ -132,6 +137,7 @@ mod tests {
             assert_eq!(check_selection(&list), Ok(()), "{selection}");
             assert_eq!(is_selected(&list, name), want, "{selection}");
         }
-        assert!(check_selection(&["-nosuch".to_owned()]).is_err());
+        let unknown = "-nosuch".to_owned();
+        assert_eq!(check_selection(&[unknown.clone()]), Err(UnknownController(unknown)));
     }
 }

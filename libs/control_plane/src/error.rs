@@ -14,6 +14,8 @@ use coracle_storage::backup::{BackupError, RestoreError};
 use coracle_storage::log::LogError;
 use coracle_storage_etcd::EtcdError;
 
+use crate::controllers::UnknownController;
+
 /// The reasons for which a control plane does not start. Each is one line for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,6 +65,9 @@ pub enum Error {
     /// A feature gate is unknown or locked.
     #[error(transparent)]
     FeatureGate(#[from] GateError),
+    /// A controller to select or to exclude is unknown.
+    #[error(transparent)]
+    Controller(#[from] UnknownController),
     /// The record cannot be created or read.
     #[error(transparent)]
     Record(#[from] coracle_record::Error),

@@ -54,11 +54,11 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 /// For how long a pod may stay on a node with taints of the effect NoExecute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerated {
-    /// Not at all: a taint is not tolerated.
+    /// A taint is not tolerated.
     No,
-    /// For this long after the taints were observed.
+    /// The taints are tolerated for this long after they were observed.
     For(Duration),
-    /// As long as it likes.
+    /// The taints are tolerated without a limit.
     Forever,
 }
 

@@ -39,16 +39,16 @@ const RESUMED: &str = "the clock was resumed, and goes by itself: it cannot be a
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClockRequest {
-    /// By a duration, in Go's format.
+    /// The duration to move it on by, in Go's format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advance: Option<String>,
-    /// By a number of times at which timers fire.
+    /// The number of times at which timers fire to move it on by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// To a time that is not earlier, as RFC 3339.
+    /// The time to move it to, which is not earlier, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<String>,
-    /// `real` lets it run from its time on.
+    /// The mode: `real` lets it run from its time on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ClockMode>,
     /// The longest wait for rest at each time, in Go's format; 10s by default.
@@ -67,7 +67,7 @@ pub struct ClockRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockMoved {
-    /// Its mode.
+    /// The mode of the clock.
     pub mode: ClockMode,
     /// The time that it has come to, as RFC 3339.
     pub now: String,

@@ -46,7 +46,7 @@ pub enum ClockMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockStatus {
-    /// Its mode.
+    /// The mode of the clock.
     pub mode: ClockMode,
     /// The current time, as RFC 3339.
     pub now: String,
@@ -58,7 +58,7 @@ pub struct ClockStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClockEvent {
-    /// Its mode.
+    /// The mode of the clock.
     pub mode: ClockMode,
     /// The time, as RFC 3339.
     pub now: String,

@@ -1,6 +1,6 @@
 //! The declared type of a value, by which debug builds check the names that code asks for.
 //!
-//! A misspelt name would read an absent member, so that the rule that asked for it would never
+//! A misspelled name would read an absent member, so that the rule that asked for it would never
 //! apply. The type is found at the root, by the object's `apiVersion` and `kind`, and followed from
 //! there; a name that a struct does not have panics. Values with another beginning, and objects of
 //! custom kinds, are not checked. Release builds carry and check nothing.

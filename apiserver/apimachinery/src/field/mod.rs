@@ -201,11 +201,6 @@ impl<'a> Field<'a> {
         FieldError::new(ErrorType::Invalid, self.path(), Some(value.into()), detail)
     }
 
-    /// Creates the error `Invalid value` for a value of a wrong type.
-    pub fn type_invalid(&self, detail: impl Into<String>) -> FieldError {
-        FieldError::new(ErrorType::TypeInvalid, self.path(), Some(self.shown_value()), detail)
-    }
-
     /// Creates the error `Duplicate value`.
     pub fn duplicate(&self) -> FieldError {
         FieldError::new(ErrorType::Duplicate, self.path(), Some(self.shown_value()), "")

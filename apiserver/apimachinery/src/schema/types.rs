@@ -220,11 +220,6 @@ impl FieldSchema {
         self.has_strategy("merge")
     }
 
-    /// Returns whether strategic merge patch removes keys that a patch does not retain.
-    pub fn retains_keys(&self) -> bool {
-        self.has_strategy("retainKeys")
-    }
-
     /// Returns whether strategic merge patch replaces the value.
     pub fn replaces(&self) -> bool {
         self.has_strategy("replace")

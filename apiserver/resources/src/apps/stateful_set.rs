@@ -115,7 +115,7 @@ impl Strategy for StatefulSetStrategy {
     fn warnings(&self, object: &Field<'_>, old: Option<&Field<'_>>) -> Vec<String> {
         let mut warnings = workload::template_warnings(object, old, "spec.template");
         for claim in object.walk("spec.volumeClaimTemplates").items() {
-            // kube-apiserver reports the warnings of an update under a misspelt path.
+            // kube-apiserver reports the warnings of an update under a misspelled path.
             let path = if old.is_none() { claim.path().clone() } else { claim.path().child("Spec") };
             warnings.extend(claim_spec_warnings(&claim.get("spec").with_path(path)));
         }

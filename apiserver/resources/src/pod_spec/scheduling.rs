@@ -68,7 +68,7 @@ pub fn validate_pod_affinity_selectors(term: &Field<'_>, allow_invalid_values: b
 
 /// Validates `matchLabelKeys` and `mismatchLabelKeys` of an affinity term or a spread constraint.
 ///
-/// When a pod is created its own values of these keys are added to the selector as requirements; so
+/// The pod's own values of these keys are added to the selector as requirements at its creation; so
 /// a key may be in the selector once, but not twice.
 pub fn validate_label_keys(owner: &Field<'_>, errors: &mut Errors) {
     let (matching, mismatching) = (owner.get("matchLabelKeys"), owner.get_if_declared("mismatchLabelKeys"));

@@ -30,6 +30,7 @@ __all__ = [
     "ProblemsError",
     "SettleError",
     "StartError",
+    "StopError",
     "coracle",
     "coracle_flags",
     "coracle_fork",
@@ -42,8 +43,9 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 # Longer than what `coracle problems` takes at most.
 PROBLEMS_TIMEOUT = 10.0
-# Longer than what `coracle settle` waits.
-SETTLE_TIMEOUT = 20.0
+# What `coracle settle` takes beyond its own timeout, which is that of its flag.
+SETTLE_MARGIN = 10.0
+DEFAULT_SETTLE_TIMEOUT = timedelta(seconds=10)
 # A year of a busy control plane is much work.
 CLOCK_TIMEOUT = 600.0
 FORK_TIMEOUT = 60.0
@@ -57,6 +59,10 @@ _COMMAND = ("sh", "-c", 'echo "$KUBECONFIG"; exec cat >/dev/null')
 
 class StartError(RuntimeError):
     """The control plane does not start; the text has its log."""
+
+
+class StopError(RuntimeError):
+    """The control plane has failed when it stopped; the text has its log."""
 
 
 class SettleError(RuntimeError):
@@ -116,9 +122,22 @@ class ControlPlane:
         """The objects that are not ready, have failed or are terminating, and their newest events, a line each; empty if there are none."""
         return self._run(ProblemsError, PROBLEMS_TIMEOUT, "problems")
 
-    def settle(self) -> None:
-        """Waits until nothing is left to happen at this moment of the clock; an error names what is under way after 10 s."""
-        self._run(SettleError, SETTLE_TIMEOUT, "settle")
+    def settle(
+        self,
+        *,
+        timeout: timedelta = DEFAULT_SETTLE_TIMEOUT,
+        quiet_for: timedelta | None = None,
+        user_agents: Sequence[str] = (),
+    ) -> None:
+        """Waits until nothing is left to happen at this moment of the clock; an error names what is under way after the timeout.
+
+        ``quiet_for`` is the time for which nothing may have been written, 50 ms by default. ``user_agents`` are patterns, with ``*`` for
+        any characters: a client of each must have made a request before, such as an operator that is still starting.
+        """
+        flags = [f"--timeout={_duration(timeout)}"]
+        flags += [f"--for={_duration(quiet_for)}"] if quiet_for is not None else []
+        flags += [f"--user-agent={pattern}" for pattern in user_agents]
+        self._run(SettleError, timeout.total_seconds() + SETTLE_MARGIN, "settle", *flags)
 
     @property
     def clock(self) -> Clock:
@@ -128,9 +147,12 @@ class ControlPlane:
     def _run(self, error: type[RuntimeError], timeout: float, *arguments: str) -> str:
         environment = {**os.environ, "KUBECONFIG": self.kubeconfig}
         command = [self._program, *arguments]
-        result = subprocess.run(
-            command, capture_output=True, timeout=timeout, text=True, errors="replace", env=environment
-        )
+        try:
+            result = subprocess.run(
+                command, capture_output=True, timeout=timeout, text=True, errors="replace", env=environment
+            )
+        except subprocess.TimeoutExpired as late:
+            raise error(f"coracle {' '.join(arguments)} has not ended within {timeout:g} s") from late
         if result.returncode:
             raise error(result.stderr.strip())
         return result.stdout
@@ -148,15 +170,15 @@ class Clock:
 
     def advance(self, by: str | timedelta) -> str:
         """Moves the clock on, from timer to timer, and waits at each until the control plane has settled. ``by`` is such as ``"24h"``."""
-        return self._run("advance", "--", f"{by.total_seconds()}s" if isinstance(by, timedelta) else by)
+        return self._run("advance", "--", _duration(by) if isinstance(by, timedelta) else by)
 
     def next(self, count: int = 1) -> str:
         """Moves the clock to the times at which the next timers fire, so many times."""
         return self._run("next", "--", str(count))
 
     def set(self, to: str | datetime) -> str:
-        """Moves the clock to a time that is not earlier than its own."""
-        return self._run("set", to.isoformat() if isinstance(to, datetime) else to)
+        """Moves the clock to a time that is not earlier than its own. A ``datetime`` without a zone is local time."""
+        return self._run("set", to.astimezone().isoformat() if isinstance(to, datetime) else to)
 
     def resume(self) -> str:
         """Lets the clock run by itself, from its time on."""
@@ -164,6 +186,11 @@ class Clock:
 
     def _run(self, *arguments: str) -> str:
         return self._control_plane._run(ClockError, CLOCK_TIMEOUT, "clock", *arguments).split(" ", 1)[0].strip()
+
+
+def _duration(duration: timedelta) -> str:
+    """A duration in Go's format."""
+    return f"{duration // timedelta(microseconds=1)}us"
 
 
 # The line of the server in a kubeconfig that coracle writes, which is there once.
@@ -227,7 +254,8 @@ def _watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     _running.append(control_plane)
     try:
         yield control_plane
-    except Exception as error:
+    # `pytest.fail` raises no Exception; `pytest.skip` is no failure.
+    except (Exception, pytest.fail.Exception) as error:
         # Of Python 3.11. It is stopped when the report of the test is made.
         if hasattr(error, "add_note") and (problems := _problems(control_plane)):
             error.add_note(f"coracle problems:\n{problems}")
@@ -258,14 +286,31 @@ def start(*flags: str | Sequence[str]) -> Iterator[ControlPlane]:
                 raise StartError(f"{program} does not start: {log.read().decode(errors='replace')}")
             with _watched(ControlPlane(kubeconfig, program)) as control_plane:
                 yield control_plane
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(STOP_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+        except BaseException:
+            # This says more than what may follow from it.
+            _stop(process)
+            raise
+        ended = _stop(process)
+        if ended not in _STOPPED:
+            log.seek(0)
+            raise StopError(f"{program}: {ended}: {log.read().decode(errors='replace')}")
+
+
+# The exit codes of a control plane that has stopped: by the end of its command, or by SIGINT or SIGTERM to all processes.
+_STOPPED = ("exit code 0", "exit code 130", "exit code 143")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> str:
+    """Stops a control plane, and returns how it has ended."""
+    process.stdin.close()
+    try:
+        ended = f"exit code {process.wait(STOP_TIMEOUT)}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        ended = f"it has not ended within {STOP_TIMEOUT:g} s"
+    process.stdout.close()
+    return ended
 
 
 def _program() -> str:

@@ -183,6 +183,7 @@ impl Scheduler {
         let claims: Vec<_> = claims.iter().map(|claim| (**claim).clone()).collect();
         self.unreserve(pod, &claims, ctx).await;
         if let Some(claim) = self.devices.extended_claim_of(pod) {
+            // The garbage collector deletes it with its pod otherwise.
             self.clean_up(&Cleanup::Delete(claim), ctx).await.ok();
         }
     }

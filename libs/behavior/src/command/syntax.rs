@@ -556,5 +556,5 @@ fn file(word: &Word) -> Option<&str> {
 /// The files of the log to which errors go.
 const ERRORS: [&str; 3] = ["/dev/stderr", "/proc/1/fd/2", "/proc/self/fd/2"];
 
-/// Those to which output goes.
+/// The files to which output goes.
 const OUTPUTS: [&str; 3] = ["/dev/stdout", "/proc/1/fd/1", "/proc/self/fd/1"];

@@ -6,9 +6,9 @@ use std::sync::Arc;
 /// A text, of the object that is evaluated or made while evaluating.
 #[derive(Clone, Debug)]
 pub enum Text<'a> {
-    /// Of the object.
+    /// A part of the object.
     Borrowed(&'a str),
-    /// Made.
+    /// A text that was made.
     Shared(Arc<str>),
 }
 

@@ -26,7 +26,7 @@ pub struct Down {
 /// The flags of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// The name of the control plane [default: all].
+    /// The name of the control plane [default: all control planes].
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 }

@@ -12,7 +12,7 @@ use super::log::Log;
 /// The options of controllers that are processes of their own, by kube-controller-manager's names.
 #[derive(Debug)]
 pub struct Controllers {
-    /// Of these, only the options of controllers are flags.
+    /// All options; only those of controllers are flags.
     pub options: Options,
     /// The connection.
     pub cluster: ClusterFlags,

@@ -5,9 +5,11 @@ mod controllers;
 mod declared;
 mod etcd;
 mod log;
+pub mod output_format;
 #[cfg(test)]
 mod reference;
 mod serve;
+mod target;
 mod testing;
 
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
+pub use target::Target;
 pub use testing::{
     ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, OpenFlags, ProblemsFlags, ReplayFlags,
     SettleFlags,
@@ -76,11 +79,8 @@ pub enum Command {
     },
     /// Succeeds if a running control plane is ready: for health checks of containers, and for scripts.
     Ready {
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Checks the store in a data directory that no server uses, without changing it. Prints what is wrong, a line each.
     Check {
@@ -91,21 +91,15 @@ pub enum Command {
     Problems {
         #[command(flatten)]
         problems: ProblemsFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Waits until nothing is left to happen in a running control plane at this moment of its clock.
     Settle {
         #[command(flatten)]
         settle: SettleFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Prints the time of a running control plane, and the timers that it waits for next; or moves a manual clock on.
     Clock {
@@ -114,11 +108,8 @@ pub enum Command {
         /// The most timers that are printed, up to 1000; 0 for the time alone.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(range::TIMERS))]
         limit: usize,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE", global = true)]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Makes a fork of a running control plane, in its process, and prints the path of the fork's kubeconfig.
     ///
@@ -127,49 +118,34 @@ pub enum Command {
     Fork {
         #[command(flatten)]
         fork: ForkFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Prints the forks of a running control plane.
     Forks {
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Prints the objects that differ, field by field: between a running control plane and a fork, two forks, or two revisions.
     Diff {
         #[command(flatten)]
         diff: DiffFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Explains an object of a running control plane: why it is still there, not ready, or gone.
     Why {
         #[command(flatten)]
         object: ObjectFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Prints an object of a running control plane with its owners and what they own, and the state of each.
     Tree {
         #[command(flatten)]
         object: ObjectFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Serves the live page of a running control plane on a port of this machine, and opens it in a browser, until Ctrl-C.
     ///
@@ -179,11 +155,8 @@ pub enum Command {
         /// Only prints the address.
         #[arg(long)]
         no_browser: bool,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Prints the versions of objects of a running control plane, with who wrote them, and the requests that were refused.
     ///
@@ -192,11 +165,8 @@ pub enum Command {
     Log {
         #[command(flatten)]
         flags: LogFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Serves the history in a record, at one moment: kubectl, `why`, `log`, `tree` and `diff` work, nothing can be changed.
     ///
@@ -208,22 +178,16 @@ pub enum Command {
     Replay {
         #[command(flatten)]
         replay: ReplayFlags,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Saves all objects of a running control plane in a file, as they are at one revision.
     Backup {
         /// The file to save them in; an earlier backup is replaced.
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
         #[command(flatten)]
-        log: Log,
+        target: Target,
     },
     /// Makes a store of a backup in a data directory that has none, or in an empty etcd cluster.
     Restore {

@@ -98,7 +98,7 @@ impl Serve {
         if self.data.ephemeral {
             options.data_dir = None;
         }
-        controllers::check_selection(&options.controllers)?;
+        controllers::check_selection(&options.controllers).map_err(|error| error.to_string())?;
         options.admission_plugins = self.admission.0.selection().map_err(|error| error.to_string())?;
         options.etcd = self.etcd.options()?;
         options.audit = self.audit.0.options()?;

@@ -9,6 +9,7 @@ use coracle_control_plane::{Moment, Name, OpenRecord, Options, listen_address, r
 use coracle_testing_api::{ClockMode, ClockRequest, ForkRequest, SettleRequest};
 
 use super::log::Log;
+use super::output_format::OutputFormat;
 use crate::range::within;
 
 /// The flags of `settle`.
@@ -69,9 +70,9 @@ pub struct DiffFlags {
     /// Exits with 1 if something differs, and with 2 after an error.
     #[arg(long)]
     pub exit_code: bool,
-    /// The format: `text` or `json`.
-    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub output: String,
+    /// The format of the output.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
 }
 
 /// The object of `why` and `tree`, named as kubectl does.
@@ -86,9 +87,9 @@ pub struct ObjectFlags {
     /// The namespace [default: that of the current context].
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The format: `text` or `json`.
-    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub output: String,
+    /// The format of the output.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
 }
 
 /// The flags of `log`.
@@ -115,9 +116,9 @@ pub struct LogFlags {
     /// The most entries that are printed, the newest ones, up to 1000.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = within(range::LOG_ENTRIES))]
     pub limit: usize,
-    /// The format: `text` or `json`.
-    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub output: String,
+    /// The format of the output.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
 }
 
 /// The flags of `problems`.
@@ -126,9 +127,9 @@ pub struct ProblemsFlags {
     /// The namespace of the objects to print [default: all objects].
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// The format: `text` or `json`.
-    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    pub output: String,
+    /// The format of the output.
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
 }
 
 /// The flags of `open`.

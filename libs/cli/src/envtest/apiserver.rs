@@ -29,7 +29,7 @@ const SECURE_PORT: u16 = 6443;
 
 /// Builds the options of the control plane from the flags and the environment.
 ///
-/// Of several flags with wrong values the first one in this order is reported.
+/// The first flag with a wrong value, in this order, is reported.
 ///
 /// # Errors
 /// One line about the flag or variable that is wrong.

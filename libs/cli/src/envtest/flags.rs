@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of one word; needs no value to be true.
+    /// A boolean of one word; needs no value to be true.
     Bool,
     /// A whole number.
     Int,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use coracle_testing_api::{Diff, FieldDiff, ObjectChange, ObjectDiff};
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ const MAX_VALUE_LENGTH: usize = 80;
 /// # Errors
 /// There is no such fork or revision, or the control plane cannot be reached or refuses.
 pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<bool> {
-    let DiffFlags { fork, other, from, to, namespace, output, exit_code: _ } = flags;
+    let DiffFlags { fork, other, from, to, namespace, output: format, exit_code: _ } = flags;
     let is_label = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if let Some(name) = fork.iter().chain(other).find(|name| !is_label(name)) {
         bail!("{name:?} is no name of a fork");
@@ -43,11 +43,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &DiffFlags) -> Result<bool>
         query.append_pair("namespace", namespace);
     }
     let diff: Diff = endpoints.get(&format!("diff?{}", query.finish())).await?;
-    let text = match output.as_str() {
-        "json" => format!("{}\n", serde_json::to_string_pretty(&diff).context("the answer")?),
-        _ => text(&diff),
-    };
-    output::write(&text);
+    output::write(&format.format(&diff, text)?);
     Ok(diff.objects.is_empty() && !diff.is_truncated)
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use coracle_testing_api::{Log, LogEntry, Writer};
 
 use super::Endpoints;
@@ -27,11 +27,7 @@ pub async fn print(kubeconfig: Option<&Path>, flags: &LogFlags) -> Result<()> {
     let endpoints = Endpoints::new(kubeconfig, READ_TIMEOUT).await?;
     let log: Log =
         endpoints.get(&format!("log?{}", query(flags, endpoints.client.default_namespace())?)).await?;
-    let text = match flags.output.as_str() {
-        "json" => format!("{}\n", serde_json::to_string_pretty(&log).context("the answer")?),
-        _ => text(&log),
-    };
-    output::write(&text);
+    output::write(&flags.output.format(&log, text)?);
     Ok(())
 }
 
@@ -177,7 +173,7 @@ mod tests {
             since: Some("5m".to_owned()),
             user_agent: None,
             limit: 7,
-            output: "text".to_owned(),
+            output: crate::cli::output_format::OutputFormat::Text,
         };
         for (object, name, namespace, want) in [
             (Some("pod/web-0"), None, None, Some("resource=pod&namespace=shop&name=web-0")),

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use coracle_testing_api::{Explanation, Tree};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,10 +48,7 @@ where
         .extend_pairs([("resource", resource), ("namespace", namespace), ("name", name)])
         .finish();
     let answer: T = endpoints.get(&format!("{endpoint}?{query}")).await?;
-    let text = match flags.output.as_str() {
-        "json" => serde_json::to_string_pretty(&answer).context("the answer")?,
-        _ => format!("{answer:columns$}", columns = columns()),
-    };
+    let text = flags.output.format(&answer, |answer| format!("{answer:columns$}", columns = columns()))?;
     say!("{}", text.trim_end());
     Ok(())
 }

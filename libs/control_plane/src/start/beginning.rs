@@ -34,7 +34,7 @@ pub struct Beginning {
     pub initial_objects: Option<InitialObjects>,
     /// The definitions of these resources, as far as they were read.
     pub known_definitions: KnownDefinitions,
-    /// What aggregated servers serve, as far as it is known.
+    /// The API of aggregated servers, as far as it is known.
     pub remote: RemoteApis,
     /// The requests that were refused before.
     pub refusals: Vec<Refusal>,

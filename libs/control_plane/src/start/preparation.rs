@@ -54,6 +54,7 @@ impl Preparation {
     ) -> Result<Preparation, Error> {
         let overrides = options.feature_gates.iter().map(|(name, value)| (name, *value));
         let features = Arc::new(FeatureGates::new(overrides)?);
+        controllers::check_selection(&options.controllers)?;
         let tracing = options.tracing_config_file.as_deref().map(TracingConfiguration::read).transpose()?;
         let token_file = match origin {
             None => options.token_auth_file.as_deref().map(TokenFile::read).transpose()?,

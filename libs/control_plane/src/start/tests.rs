@@ -96,6 +96,11 @@ const FAILURES: &[(&str, Change, &str)] = &[
         "unrecognized feature gate: Nope",
     ),
     (
+        "preparation: a controller",
+        |_, options| options.controllers.push("-nosuch".to_owned()),
+        "\"-nosuch\" is not in the list of known controllers",
+    ),
+    (
         "preparation: the audit policy",
         |place, options| {
             let policy_file = Some(place.write("policy.yaml", "kind: Nope"));

@@ -54,7 +54,7 @@ impl Phase for Kept {
 #[derive(Clone)]
 pub struct VolumeDirectories {
     pub directories: DataDirectories,
-    /// Those that are temporary, as long as the control plane or a fork of it needs them.
+    /// The temporary directories, as long as the control plane or a fork of it needs them.
     temporary: Vec<Weak<Temporary>>,
 }
 

@@ -20,7 +20,7 @@ use crate::{
 /// Entries are passed on in batches of so many, or of so many bytes.
 const BATCH: usize = 256;
 const BATCH_BYTES: u64 = 1 << 20;
-/// So many batches wait at most.
+/// The number of batches that may wait.
 const WAITING: usize = 4;
 
 impl Tree {

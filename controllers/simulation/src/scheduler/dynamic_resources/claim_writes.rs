@@ -142,6 +142,7 @@ impl Scheduler {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = recorded {
+            // The garbage collector deletes it with its pod otherwise; the failure before says more.
             self.delete_claim(&created, ctx).await.ok();
             return Err(failure);
         }
