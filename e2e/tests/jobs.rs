@@ -6,8 +6,8 @@ use coracle_e2e::cluster::Termination;
 use coracle_e2e::wait::until_object;
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -34,6 +34,28 @@ fn succeeded(job: &Job) -> i32 {
 fn is_complete(job: &Job) -> bool {
     let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Complete" && condition.status == "True")
+}
+
+/// Checks that a Job whose pod is deleted replaces it, and does not complete.
+#[tokio::test]
+async fn a_job_is_not_completed_by_the_deletion_of_its_pod() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let client = cluster.client().await?;
+    let (jobs, pods) =
+        (Api::<Job>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
+    let template = json!({"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "command": ["sleep", "1000"]}],
+    }});
+    let spec = json!({"completions": 1, "parallelism": 1, "template": template});
+    jobs.create(&PostParams::default(), &job("sleeping", spec)?).await?;
+    cluster.settle().await?;
+    for pod in pods.list(&ListParams::default().labels("job-name=sleeping")).await? {
+        pods.delete(&pod.name_any(), &DeleteParams::default()).await?;
+    }
+    let failed = |job: &Job| job.status.as_ref().and_then(|status| status.failed) == Some(1);
+    let job = until_object(jobs, "sleeping", |job| job.is_some_and(failed)).await?.context("a Job")?;
+    ensure!(!is_complete(&job) && succeeded(&job) == 0, "{:?}", job.status);
+    Ok(())
 }
 
 async fn jobs_are_completed_despite(terminations: &[Termination]) -> Result<()> {

@@ -6,8 +6,12 @@ use anyhow::{Context, Result, ensure};
 use coracle::{ClockMode, ControlPlane};
 use coracle_e2e::cluster::Cluster;
 use coracle_e2e::json_client::{JsonClient, condition};
+use coracle_e2e::wait::until;
 use coracle_e2e::{binary, cluster, workloads};
 use futures::StreamExt;
+use k8s_openapi::api::batch::v1::CronJob;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -383,6 +387,27 @@ async fn a_data_directory_resumes_at_its_last_time() -> Result<()> {
     std::fs::write(directory.path().join("clock"), "noon\n")?;
     let error = builder().start().await.err().context("an error")?.to_string();
     ensure!(error.ends_with("/clock: it does not begin with a time"), "{error}");
+    Ok(())
+}
+
+/// Checks that an advance does not come to its end because no timers are left.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_advance_fails_with_the_end_of_its_control_plane() -> Result<()> {
+    const YEARS: Duration = Duration::from_secs(5 * 365 * 24 * 3600);
+    let template = ControlPlane::builder().ephemeral().clock(ClockMode::Manual).start().await?;
+    let cron_jobs = Api::<CronJob>::default_namespaced(template.client());
+    let every_minute = workloads::cron_job("busy", "* * * * *", json!({"sim.coracle.dev/exit-after": "1s"}));
+    cron_jobs.create(&PostParams::default(), &serde_json::from_value(every_minute)?).await?;
+    let fork = template.fork().await?;
+    let (clock, began) = (fork.clock(), fork.clock().now());
+    let advance = tokio::spawn({
+        let clock = clock.clone();
+        async move { clock.advance(YEARS).await }
+    });
+    until("the clock moves", async || Ok(clock.now()), |now| *now > began).await?;
+    fork.shutdown().await?;
+    let error = advance.await?.err().context("the advance came to its end")?;
+    ensure!(error.to_string().contains("is being stopped") && clock.now() < began + YEARS, "{error}");
     Ok(())
 }
 

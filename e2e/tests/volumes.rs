@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use coracle_e2e::cluster;
 use coracle_e2e::cluster::Termination;
+use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::volumes::{Driver, NODE, Scenario, claim, claim_phase, pod, pod_phase};
 use coracle_e2e::wait::until;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -102,6 +103,28 @@ async fn claims_grow() -> Result<()> {
     );
     scenario.wait_for_event("data", "ExternalExpanding", "waiting for an external controller").await?;
     scenario.wait_for_event("data", "VolumeResizeSuccessful", "Resize volume succeeded").await
+}
+
+#[tokio::test]
+async fn a_claim_with_volume_attributes_is_bound() -> Result<()> {
+    let cluster = cluster().start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let class =
+        json!({"metadata": {"name": "gold"}, "driverName": "coracle.csi", "parameters": {"iops": "1"}});
+    client.create("/apis/storage.k8s.io/v1/volumeattributesclasses", class).await?;
+    let class = json!({"metadata": {"name": "csi"}, "provisioner": "coracle.csi"});
+    client.create("/apis/storage.k8s.io/v1/storageclasses", class).await?;
+    let claim = json!({"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "csi", "volumeAttributesClassName": "gold",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    client.create(claims, claim).await?;
+    let is_bound = |claim: &Value| {
+        claim["status"]["phase"] == "Bound" && claim["status"]["currentVolumeAttributesClassName"] == "gold"
+    };
+    client.until(&format!("{claims}/data"), is_bound).await?;
+    Ok(())
 }
 
 #[tokio::test]

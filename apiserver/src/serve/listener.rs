@@ -339,11 +339,11 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             if is_http2 && shared.goaway_chance.decide(goaway::random) {
                 shared.goaway.notify_one();
             }
-            let response = if is_http2 || request.body().is_end_stream() {
+            let response = if request.body().is_end_stream() {
                 respond(&shared.api, request).await?
             } else {
                 let (parts, body) = request.into_parts();
-                let (body, lender) = unread::lend(&parts.headers, body);
+                let (body, lender) = unread::lend(&parts, body);
                 let mut response = respond(&shared.api, Request::from_parts(parts, body)).await?;
                 lender.finish(&mut response).await;
                 response

@@ -1,9 +1,10 @@
-//! Bodies of HTTP/1.1 that a response does not depend on, and that nobody has read.
+//! Bodies that a response does not depend on, and that nobody has read.
 //!
-//! A connection can be used again only after the whole body. Clients send the head and the body in
-//! two packets, so a refusal is often ready in between: as Go's `net/http` does, a short rest is
-//! read and dropped before the response is sent, and otherwise the response announces that the
-//! connection ends.
+//! Clients send the head and the body in two packets, so a refusal is often ready in between. A
+//! connection of HTTP/1.1 can be used again only after the whole body: as Go's `net/http` does, a
+//! short rest is read and dropped before the response is sent, and otherwise the response announces
+//! that the connection ends. Over HTTP/2 the stream of such a request is reset after its response,
+//! which some clients, such as curl, discard then: a short rest is read as well.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, EXPECT};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
@@ -35,26 +37,29 @@ pub struct Lender<B> {
     returned: oneshot::Receiver<B>,
     /// Whether the client sends the body only after it is told to continue.
     is_awaited: bool,
+    is_http2: bool,
 }
 
 /// Lends a body to those who may read it.
-pub fn lend<B: Body>(headers: &HeaderMap, body: B) -> (LentBody<B>, Lender<B>) {
+pub fn lend<B: Body>(head: &Parts, body: B) -> (LentBody<B>, Lender<B>) {
     let (sender, returned) = oneshot::channel();
-    let is_awaited =
-        headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    (LentBody { body: Some(body), lender: Some(sender) }, Lender { returned, is_awaited })
+    let expect = head.headers.get(EXPECT);
+    let is_awaited = expect.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let is_http2 = head.version == Version::HTTP_2;
+    (LentBody { body: Some(body), lender: Some(sender) }, Lender { returned, is_awaited, is_http2 })
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Lender<B> {
-    /// Reads the rest of a body that was returned, or announces the end of the connection. In the
-    /// meantime the response holds what it holds while it is sent, such as the user's share.
+    /// Reads the rest of a body that was returned, or announces the end of a connection of HTTP/1.1.
+    /// In the meantime the response holds what it holds while it is sent, such as the user's share.
     pub async fn finish<R>(mut self, response: &mut Response<R>) {
         let Ok(body) = self.returned.try_recv() else { return };
         // What follows a handshake is no request.
         if body.is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return;
         }
-        if self.is_awaited || !drain(body).await {
+        let is_read = !self.is_awaited && drain(body).await;
+        if !is_read && !self.is_http2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
@@ -118,7 +123,8 @@ impl<B> Drop for LentBody<B> {
 mod tests {
     use std::convert::Infallible;
 
-    use futures::stream;
+    use futures::{StreamExt, stream};
+    use http::{HeaderName, Request};
     use http_body_util::StreamBody;
 
     use super::*;
@@ -130,8 +136,16 @@ mod tests {
         StreamBody::new(stream::iter(pieces.map(|piece| -> Piece { Ok(Frame::data(piece)) })))
     }
 
-    async fn closes(headers: &HeaderMap, pieces: usize, size: usize, reads: bool) -> bool {
-        let (lent, lender) = lend(headers, body(pieces, size));
+    fn head(version: Version, headers: &[(HeaderName, &str)]) -> Parts {
+        let mut request = Request::builder().version(version);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        request.body(()).expect("a request").into_parts().0
+    }
+
+    async fn closes(head: &Parts, pieces: usize, size: usize, reads: bool) -> bool {
+        let (lent, lender) = lend(head, body(pieces, size));
         if reads {
             lent.collect().await.expect("a body");
         } else {
@@ -144,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_short_rest_is_read_and_a_long_one_ends_the_connection() {
-        let none = HeaderMap::new();
+        let none = head(Version::HTTP_11, &[]);
         assert!(!closes(&none, 0, 0, false).await);
         assert!(!closes(&none, 2, 10, false).await);
         assert!(!closes(&none, 2, 128 << 10, false).await);
@@ -153,16 +167,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_short_rest_of_http2_is_read_and_a_long_one_ends_no_connection() {
+        // A piece is read before it is known to be too much.
+        for (pieces, want) in [(2, 2), (1000, 257)] {
+            let (sender, left) = std::sync::mpsc::channel();
+            let pieces = stream::iter(0..pieces).map(move |piece| -> Piece {
+                let _ = sender.send(piece);
+                Ok(Frame::data(Bytes::from_static(&[0; 1024])))
+            });
+            let (lent, lender) = lend(&head(Version::HTTP_2, &[]), StreamBody::new(pieces));
+            drop(lent);
+            let mut response = Response::new(());
+            lender.finish(&mut response).await;
+            assert!(response.headers().is_empty());
+            assert_eq!(left.iter().count(), want);
+        }
+    }
+
+    #[tokio::test]
     async fn a_client_that_waits_for_permission_is_sent_away() {
-        let mut headers = HeaderMap::new();
-        headers.insert(EXPECT, HeaderValue::from_static("100-Continue"));
-        assert!(closes(&headers, 1, 10, false).await);
-        assert!(!closes(&headers, 1, 10, true).await);
+        let expecting = head(Version::HTTP_11, &[(EXPECT, "100-Continue")]);
+        assert!(closes(&expecting, 1, 10, false).await);
+        assert!(!closes(&expecting, 1, 10, true).await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_ends_the_connection() {
-        let (lent, lender) = lend(&HeaderMap::new(), StreamBody::new(stream::pending::<Piece>()));
+        let (lent, lender) = lend(&head(Version::HTTP_11, &[]), StreamBody::new(stream::pending::<Piece>()));
         drop(lent);
         let mut response = Response::new(());
         lender.finish(&mut response).await;

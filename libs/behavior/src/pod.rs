@@ -68,6 +68,9 @@ enum ExitAfter {
     Never,
 }
 
+/// The exit code of a program that SIGTERM has ended.
+const SIGTERM: i32 = 143;
+
 /// The end of a container that nobody stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
@@ -234,6 +237,17 @@ impl PodBehavior {
                 by_command().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
             }
             (Role::Init | Role::Sidecar | Role::Ephemeral, _) => by_command(),
+        }
+    }
+
+    /// Returns the exit code of a container that is stopped while it runs. A server ends well; a
+    /// container of a pod that runs to completion was interrupted, so that a Job whose pod is evicted
+    /// does not complete.
+    pub fn stopped_code(&self, pod: &Pod) -> i32 {
+        let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+        match policy {
+            None | Some("Always") => 0,
+            Some(_) => self.exit_code.filter(|code| *code != 0).unwrap_or(SIGTERM),
         }
     }
 

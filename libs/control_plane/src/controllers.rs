@@ -138,6 +138,6 @@ mod tests {
             assert_eq!(is_selected(&list, name), want, "{selection}");
         }
         let unknown = "-nosuch".to_owned();
-        assert_eq!(check_selection(&[unknown.clone()]), Err(UnknownController(unknown)));
+        assert_eq!(check_selection(std::slice::from_ref(&unknown)), Err(UnknownController(unknown)));
     }
 }

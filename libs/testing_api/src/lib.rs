@@ -96,6 +96,8 @@ struct Inner {
     forks: OnceLock<Arc<dyn Forks>>,
     /// The reason for which the clock stands still for ever; none for most.
     frozen: OnceLock<&'static str>,
+    /// Whether the control plane is being stopped.
+    is_ending: tokio::sync::watch::Sender<bool>,
     /// One at a time reads many objects: a comparison, or an explanation.
     reading_turn: Arc<tokio::sync::Mutex<()>>,
     /// The streams of pictures that may yet begin.
@@ -127,6 +129,7 @@ impl Testing {
             clock_events,
             forks,
             frozen: OnceLock::new(),
+            is_ending: tokio::sync::watch::Sender::new(false),
             reading_turn,
             picture_streams,
         }))
@@ -146,6 +149,12 @@ impl Testing {
         // It is no other yet.
         let _ = self.0.frozen.set(reason);
         self
+    }
+
+    /// Ends an advance of the clock that is under way, with an error: without controllers, no timers
+    /// would be left, and it would come to its end at once.
+    pub fn end(&self) {
+        self.0.is_ending.send_replace(true);
     }
 
     /// Records each time that a manual clock reaches.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::conditions::{self, is_true};
-use crate::context::{Context, Target};
+use crate::context::{Context, Target, event_time};
 use crate::explanation::Cause;
 use crate::finalizers::Wait;
 use crate::kubectl;
@@ -171,7 +171,15 @@ pub fn cron_job(ctx: &Context, target: Target) -> Option<Reason> {
         "MissSchedule",
         "FailedNeedsStart",
     ];
-    if let Some(event) = ctx.last_event(target, &problems) {
+    // An event of a controller that then started a Job, or of a time before it, is no reason.
+    let has_started = |event: &Value| {
+        let since = event_time(event);
+        ctx.list(JOBS, Some(target.namespace)).iter().any(|job| {
+            is_owned_by(job, target.uid())
+                && text(&job["metadata"]["creationTimestamp"]).is_some_and(|created| created >= since)
+        })
+    };
+    if let Some(event) = ctx.last_event(target, &problems).filter(|event| !has_started(event)) {
         let message = quoted(text_or_empty(&event["message"]));
         let deadline = spec["startingDeadlineSeconds"].as_i64().map(|seconds| {
             format!(
@@ -184,7 +192,7 @@ pub fn cron_job(ctx: &Context, target: Target) -> Option<Reason> {
             deadline.unwrap_or_default()
         );
         let word = quoted(text_or_empty(&event["reason"]));
-        let cause = cause.field("spec.schedule").since(crate::context::event_time(&event)).waits_for(message);
+        let cause = cause.field("spec.schedule").since(event_time(&event)).waits_for(message);
         return Some(Reason::failing(word, sentence).because([cause]));
     }
     let active: Vec<&Value> = items(&target.status()["active"]).collect();

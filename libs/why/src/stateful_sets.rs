@@ -1,5 +1,7 @@
 //! StatefulSets: the pod or the claim that one waits for, and the claims that one leaves behind.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use crate::claims::{self, CLAIMS};
@@ -9,7 +11,7 @@ use crate::explanation::Cause;
 use crate::owners::is_owned_by;
 use crate::pods;
 use crate::reason::Reason;
-use crate::text::{count, items, plural, quoted, text, text_or_empty};
+use crate::text::{count, items, plural, quoted, seconds_since, text, text_or_empty};
 
 /// The resource of the StatefulSets.
 pub const SETS: &str = "statefulsets.apps";
@@ -96,15 +98,38 @@ fn missing_pod(ctx: &Context, target: Target, pod: &str, counted: &str, is_paral
             .because(crate::policies::quotas_in(ctx, target.namespace, text_or_empty(&event["message"])));
     }
     let (start, _) = ordinals(target.object);
-    let order = match is_parallel || ordinal(target.name, pod) == Some(start) {
-        true => "",
-        false => " All pods before it are ready, so that it is next (podManagementPolicy: OrderedReady).",
+    let before = if is_parallel { start..start } else { start..ordinal(target.name, pod).unwrap_or(start) };
+    let order = match (before.is_empty(), unavailable(ctx, target, before.clone())) {
+        (true, _) => String::new(),
+        (false, Some(order)) => order,
+        (false, None) => {
+            " All pods before it are ready, so that it is next (podManagementPolicy: OrderedReady)."
+                .to_owned()
+        }
     };
     let sentence = format!(
         "{short} has {counted}: {pod_name} does not exist yet; the StatefulSet controller makes it.{order}"
     );
     Reason::progressing(counted, sentence)
         .because([cause.waits_for("its creation by the StatefulSet controller")])
+}
+
+/// Explains that one of these pods, which are ready, has to stay so for the set's `minReadySeconds`.
+fn unavailable(ctx: &Context, target: Target, mut ordinals: Range<i64>) -> Option<String> {
+    let needed = count(&target.spec()["minReadySeconds"]);
+    let (pod, left) = ordinals.find_map(|ordinal| {
+        let name = format!("{}-{ordinal}", target.name);
+        let pod = ctx.get("pods", target.namespace, &name)?;
+        let ready = items(&pod["status"]["conditions"]).find(|condition| condition["type"] == "Ready")?;
+        let left = needed.saturating_sub(seconds_since(ctx.now, &ready["lastTransitionTime"])?);
+        (left > 0).then_some((name, left))
+    })?;
+    Some(format!(
+        " Before that, {} has to be ready for {} (minReadySeconds), {} more.",
+        ctx.short("pods", &pod),
+        plural(needed, "second"),
+        plural(left, "second")
+    ))
 }
 
 fn unready_pod(

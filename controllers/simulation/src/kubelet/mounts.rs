@@ -7,8 +7,8 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_controller_runtime::{Error, ReconcileContext};
 use coracle_kinds::pods::{self, pod_claims};
-use coracle_kinds::storage::ClaimExt;
 use coracle_kinds::storage::attachment::{attachment, is_attached};
+use coracle_kinds::storage::{BIND_COMPLETED, ClaimExt};
 use coracle_volumes::attachment::needs_attachment;
 use coracle_volumes::confined_fs::{Name, Root, blocking};
 use coracle_volumes::migration::CSI_DRIVER;
@@ -61,6 +61,9 @@ impl Mounts {
         for claim in pod_claims(pod) {
             let name = &claim.name;
             let live = ctx.api(&self.claims).get(&NamespacedName::new(namespace, name)).await?;
+            if live.as_ref().is_some_and(is_being_bound) {
+                return Ok(Mounted::NotYet);
+            }
             let problem = match live {
                 None => Some(format!(
                     "failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found"
@@ -171,6 +174,14 @@ impl Mounts {
             tracing::info!(%error, "the volumes of a pod are not removed");
         }
     }
+}
+
+/// Returns `true` for a claim that is bound, whose status is about to say so. Its pod may have been
+/// scheduled already.
+fn is_being_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.metadata.deletion_timestamp.is_none()
+        && claim.phase() == "Pending"
+        && claim.annotations().contains_key(BIND_COMPLETED)
 }
 
 fn problem(claim: &PersistentVolumeClaim) -> Option<&'static str> {

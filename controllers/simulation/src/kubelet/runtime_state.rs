@@ -292,7 +292,7 @@ impl PodRuntimeState {
         let During { pod, behavior, now, .. } = *during;
         let grace = grace_period(pod);
         let due = after(stop.since, grace.min(behavior.terminate_after));
-        let code = if behavior.terminate_after <= grace { 0 } else { KILLED };
+        let code = if behavior.terminate_after <= grace { behavior.stopped_code(pod) } else { KILLED };
         let is_first = |c: &Container| matches!(c.role, Role::Init | Role::Main) && c.is_running();
         let containers = self.containers.iter_mut().zip(containers(pod));
         for (container, (_, spec)) in containers.filter(|(container, _)| is_first(container)) {
@@ -345,8 +345,8 @@ impl PodRuntimeState {
             container.run(&spec, during, progress);
             match (role, &container.state) {
                 (Role::Sidecar, State::Waiting) => return,
-                // What follows waits for its startup probe, once.
-                (Role::Sidecar, _) if container.is_starting && !is_initialized => return,
+                // What follows waits until it runs and has passed its startup probe, once.
+                (Role::Sidecar, _) if !is_initialized && !container.is_started() => return,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
                     self.finish(during);
@@ -415,6 +415,11 @@ impl Container {
 
     pub fn is_running(&self) -> bool {
         matches!(self.state, State::Running { .. })
+    }
+
+    /// Returns `true` if it runs, and has passed its startup probe.
+    fn is_started(&self) -> bool {
+        self.is_running() && !self.is_starting
     }
 
     /// Records that a probe has failed so often that the container is killed.

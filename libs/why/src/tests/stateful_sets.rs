@@ -139,6 +139,15 @@ fn stateful_sets() {
             &["pod/shop/web-6"],
         ),
         (
+            "the pod before it is not available yet",
+            "statefulsets.apps web",
+            cluster([node("node-0"), with(json!({}), json!({"minReadySeconds": 400})), pod("web-0")]),
+            "notReady: statefulset/web has 0 of 2 pods ready: pod/web-1 does not exist yet; the \
+             StatefulSet controller makes it. Before that, pod/web-0 has to be ready for 400 seconds \
+             (minReadySeconds), 100 seconds more.",
+            &["pod/shop/web-1"],
+        ),
+        (
             "parallel",
             "statefulsets.apps web",
             cluster([

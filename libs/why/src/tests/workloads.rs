@@ -303,6 +303,18 @@ fn jobs_and_cron_jobs() {
             &["spec.schedule"],
         ),
         (
+            "missed times before a Job",
+            "cronjobs.batch nightly",
+            {
+                let cron = cron(json!({}), json!({"lastScheduleTime": "2026-11-27T10:04:00Z"}));
+                let mut started = owned(job(json!({}), json!({})), &cron);
+                started["metadata"]["creationTimestamp"] = json!("2026-11-27T10:04:00Z");
+                cluster([event(&cron, "TooManyMissedTimes", "too many missed start times"), started, cron])
+            },
+            "none",
+            &[],
+        ),
+        (
             "a Job that runs",
             "cronjobs.batch nightly",
             cluster([

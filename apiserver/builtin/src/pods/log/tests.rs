@@ -17,6 +17,7 @@ fn read(pod: &Value, query: &str) -> Result<Option<ContainerLog>> {
 fn logs_are_those_of_containers_that_have_started() {
     let running = pod(json!({"running": {"startedAt": "2026-01-01T00:00:30Z"}}), json!({}));
     let waiting = pod(json!({"waiting": {"reason": "ContainerCreating"}}), json!({}));
+    let unpulled = pod(json!({"waiting": {"reason": "ImagePullBackOff"}}), json!({}));
     let restarting = pod(
         json!({"waiting": {"reason": "CrashLoopBackOff"}}),
         json!({"terminated": {"startedAt": "2026-01-01T00:00:10Z"}}),
@@ -46,6 +47,12 @@ fn logs_are_those_of_containers_that_have_started() {
             &waiting,
             "follow=true",
             r#"container "c" in pod "p" is waiting to start: ContainerCreating"#.to_owned(),
+        ),
+        (
+            "without its image",
+            &unpulled,
+            "",
+            r#"container "c" in pod "p" is waiting to start: trying and failing to pull image"#.to_owned(),
         ),
     ] {
         let got = read(pod, query).map(|log| log.unwrap().text);

@@ -350,6 +350,45 @@ fn pods_end_within_their_grace() {
 }
 
 #[test]
+fn a_pod_that_runs_to_completion_fails_if_it_is_stopped() {
+    for (annotations, policy, want) in [
+        (&[][..], "Always", "Succeeded c:Completed(0) (PodCompleted)"),
+        (&[("exit-after", "never")], "Never", "Failed c:Error(143) (PodFailed)"),
+        (&[("exit-after", "1h")], "OnFailure", "Failed c:Error(143) (PodFailed)"),
+        (&[("exit-after", "never"), ("exit-code", "3")], "Never", "Failed c:Error(3) (PodFailed)"),
+    ] {
+        let mut scenario = Scenario::of(annotations, json!({"restartPolicy": policy}));
+        scenario.at(0);
+        scenario.delete(30);
+        assert_eq!(scenario.at(1000).as_deref(), Some(want), "{annotations:?}");
+        assert!(scenario.is_deleted, "{annotations:?}");
+    }
+}
+
+#[test]
+fn nothing_starts_behind_a_sidecar_that_fails_its_startup_probe() {
+    let probe = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
+    let init = json!([
+        {"name": "s", "image": "img:1", "restartPolicy": "Always", "startupProbe": probe},
+        {"name": "i", "image": "img:1", "command": ["true"]},
+    ]);
+    let mut scenario = Scenario::of(&[], json!({"initContainers": init}));
+    for seconds in 0..60 {
+        scenario.at(1000 * seconds);
+        let status = scenario.status();
+        let statuses =
+            status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+        let mut others = statuses.filter(|status| status.name != "s");
+        assert!(
+            others.all(
+                |other| other.started != Some(true) && other.state.as_ref().unwrap().terminated.is_none()
+            )
+        );
+    }
+    assert!(scenario.status().init_container_statuses.as_ref().unwrap()[0].restart_count > 0);
+}
+
+#[test]
 fn a_deletion_without_grace_is_completed() {
     for (case, grace, finalizers, want) in [
         ("with grace", 30, &[][..], true),
