@@ -75,6 +75,22 @@ async fn a_silent_node_is_given_up_and_its_pods_are_replaced() -> Result<()> {
     advance(&mut client, "20s").await?;
     let node = client.get("/api/v1/nodes/node-1").await?;
     ensure!(ready(&node).as_deref() == Some("Unknown"), "{node}");
+    // It comes back, and nothing waits for an eviction any more; then it is silent again.
+    let set = |silent: bool| {
+        let annotation = silent.then_some("true");
+        json!({"metadata": {"annotations": {"sim.coracle.dev/silent": annotation}}})
+    };
+    let evictions = async |client: &mut JsonClient| -> Result<usize> {
+        let status = client.get(&format!("{CLOCK}?limit=1000")).await?;
+        let timers = status["nextTimers"].as_array().context("a list")?;
+        Ok(timers.iter().filter(|timer| timer["name"] == "taint-eviction").count())
+    };
+    ensure!(evictions(&mut client).await? > 0, "the pods of a silent node wait for their eviction");
+    client.patch("/api/v1/nodes/node-1", set(false)).await?;
+    advance(&mut client, "10s").await?;
+    ensure!(evictions(&mut client).await? == 0, "timers are left");
+    client.patch("/api/v1/nodes/node-1", set(true)).await?;
+    advance(&mut client, "59s").await?;
     advance(&mut client, "301s").await?;
     let deployment = client.get(&format!("{}/web", workloads::apps("default", "deployments"))).await?;
     ensure!(deployment["status"]["availableReplicas"] == 4, "{deployment}");

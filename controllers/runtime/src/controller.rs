@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_clock::{Clock, Delay};
+use coracle_clock::{Clock, Delay, Timer};
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use kube::Client;
@@ -27,6 +27,9 @@ pub enum Action {
     AwaitChange,
     /// After this time, if no source enqueues it before.
     Requeue(Delay),
+    /// Once a source enqueues it, and no more because of this timer, which an earlier reconciliation
+    /// has asked for.
+    Cancel(&'static Timer),
 }
 
 /// A controller of one queue.
@@ -165,8 +168,10 @@ impl<K: Key> Reconciler<K> {
         match outcome {
             Ok(next) => {
                 queue.forget(&key);
-                if let Action::Requeue(delay) = next {
-                    queue.add_after(key.clone(), delay);
+                match next {
+                    Action::AwaitChange => {}
+                    Action::Requeue(delay) => queue.add_after(key.clone(), delay),
+                    Action::Cancel(timer) => queue.cancel(&key, timer),
                 }
             }
             Err(error) if queue.failures(&key) >= controller.max_retries() => {

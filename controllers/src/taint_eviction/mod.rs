@@ -130,7 +130,7 @@ impl Controller for TaintEvictionController {
                 self.evictions().remove(key);
             }
         }
-        Ok(Action::AwaitChange)
+        Ok(Action::Cancel(&TAINT_EVICTION))
     }
 }
 

@@ -115,7 +115,7 @@ impl Recording {
                 started: pass.started,
                 duration: pass.took,
                 outcome: match pass.outcome {
-                    Ok(Action::AwaitChange) => PassOutcome::Done,
+                    Ok(Action::AwaitChange | Action::Cancel(_)) => PassOutcome::Done,
                     Ok(Action::Requeue(delay)) => PassOutcome::Requeued { after: delay.delay },
                     Err(error) => PassOutcome::Failed { error: error.to_string().into() },
                 },

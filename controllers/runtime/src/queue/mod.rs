@@ -191,6 +191,17 @@ impl<K: Key> Queue<K> {
         self.0.changed.notify_one();
     }
 
+    /// Cancels that the key is added later, if that is because of this timer.
+    pub fn cancel(&self, key: &K, timer: &'static Timer) {
+        let mut state = self.state();
+        let Some(place) = state.due.get(key).copied() else { return };
+        if state.later.get(&place).is_some_and(|(_, waiting)| std::ptr::eq(*waiting, timer)) {
+            state.due.remove(key);
+            state.remove_later(place);
+            self.track(&mut state);
+        }
+    }
+
     /// Adds the key after a failure: the more of them in a row, the later.
     pub fn retry(&self, key: K) {
         let failures = {
@@ -424,6 +435,20 @@ mod tests {
         assert_eq!(next(&queue), None, "nothing added it");
         queue.add("a");
         assert_eq!(next(&queue), Some("a"), "its pause is over");
+    }
+
+    #[test]
+    fn a_wait_is_cancelled_by_its_timer() {
+        let (queue, mock) = queue();
+        queue.add_after("a", RETRY.after(Duration::from_secs(5)));
+        for (timer, left) in [(&RETRY_BACKOFF, 1), (&RETRY, 0), (&RETRY, 0)] {
+            queue.cancel(&"a", timer);
+            assert_eq!(queue.0.clock.timers().pending().len(), left, "{}", timer.name);
+        }
+        mock.advance(Duration::from_secs(6));
+        assert_eq!(next(&queue), None);
+        queue.add("a");
+        assert_eq!(next(&queue), Some("a"));
     }
 
     #[test]
