@@ -28,6 +28,9 @@ const FORKS = '/coracle/v1alpha1/forks';
 // The line of the server in a kubeconfig that coracle writes, which is there once.
 const SERVER = /^(\s*server: )"?([^"\s]+)"?$/m;
 
+// A duration in Go's format, of milliseconds.
+const duration = (milliseconds) => `${Math.round(milliseconds * 1000)}us`;
+
 // A control plane, which is a process or a fork in one.
 class ControlPlane {
   #stopped;
@@ -41,9 +44,9 @@ class ControlPlane {
   }
 
   async settle({ timeout = SETTLE_TIMEOUT, quietFor, userAgents = [] } = {}) {
-    const quiet = quietFor === undefined ? [] : [`--for=${quietFor}ms`];
+    const quiet = quietFor === undefined ? [] : [`--for=${duration(quietFor)}`];
     const seen = userAgents.map((pattern) => `--user-agent=${pattern}`);
-    await this.#run(['settle', `--timeout=${timeout}ms`, ...quiet, ...seen], timeout + SETTLE_MARGIN);
+    await this.#run(['settle', `--timeout=${duration(timeout)}`, ...quiet, ...seen], timeout + SETTLE_MARGIN);
   }
 
   get clock() {

@@ -117,8 +117,8 @@ fn dependencies_have_allowed_licences_and_sources() {
     assert!(wrong.is_empty(), "not by deny.toml:\n{}", wrong.join("\n"));
 }
 
-/// Verifies that tests enable no feature of a dependency that the binary would have without them:
-/// they start that binary, and most of it would be compiled once more.
+/// Verifies that dev-dependencies add no feature to a dependency of the binary: tests start that
+/// binary, and most of it would be compiled once more.
 #[test]
 fn tests_and_the_binary_have_the_same_dependencies() {
     let tree = |edges: &str| -> BTreeSet<String> {

@@ -114,16 +114,17 @@ async fn a_claim_with_volume_attributes_is_bound() -> Result<()> {
     client.create("/apis/storage.k8s.io/v1/volumeattributesclasses", class).await?;
     let class = json!({"metadata": {"name": "csi"}, "provisioner": "coracle.csi"});
     client.create("/apis/storage.k8s.io/v1/storageclasses", class).await?;
-    let claim = json!({"metadata": {"name": "data"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "csi", "volumeAttributesClassName": "gold",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }});
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-    client.create(claims, claim).await?;
-    let is_bound = |claim: &Value| {
-        claim["status"]["phase"] == "Bound" && claim["status"]["currentVolumeAttributesClassName"] == "gold"
-    };
-    client.until(&format!("{claims}/data"), is_bound).await?;
+    for (name, class, want) in [("data", "gold", json!("gold")), ("plain", "", Value::Null)] {
+        let claim = json!({"metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "csi", "volumeAttributesClassName": class,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }});
+        client.create(claims, claim).await?;
+        let is_bound = |claim: &Value| claim["status"]["phase"] == "Bound";
+        let claim = client.until(&format!("{claims}/{name}"), is_bound).await?;
+        ensure!(claim["status"]["currentVolumeAttributesClassName"] == want, "{claim}");
+    }
     Ok(())
 }
 

@@ -22,8 +22,11 @@ use tokio::time::timeout;
 /// The number of bytes that are read and dropped, at most: Go's `maxPostHandlerReadBytes`.
 const MAX_DROPPED: u64 = 256 << 10;
 
-/// The time in which they have to arrive.
+/// The time in which they have to arrive over HTTP/1.1, where the connection depends on it.
 const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// The same over HTTP/2, where only some clients do.
+const ARRIVAL_HTTP2: Duration = Duration::from_millis(100);
 
 /// A body that returns to its lender if it is dropped before its end.
 pub struct LentBody<B> {
@@ -58,7 +61,8 @@ impl<B: Body<Data = Bytes> + Unpin> Lender<B> {
         if body.is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return;
         }
-        let is_read = !self.is_awaited && drain(body).await;
+        let arrival = if self.is_http2 { ARRIVAL_HTTP2 } else { ARRIVAL };
+        let is_read = !self.is_awaited && drain(body, arrival).await;
         if !is_read && !self.is_http2 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -66,7 +70,7 @@ impl<B: Body<Data = Bytes> + Unpin> Lender<B> {
 }
 
 /// Reads a body to its end. Returns `false` if it is too long, late or broken off.
-async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B) -> bool {
+async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B, arrival: Duration) -> bool {
     if body.size_hint().lower() > MAX_DROPPED {
         return false;
     }
@@ -81,7 +85,7 @@ async fn drain<B: Body<Data = Bytes> + Unpin>(mut body: B) -> bool {
         }
         true
     };
-    timeout(ARRIVAL, read).await.unwrap_or(false)
+    timeout(arrival, read).await.unwrap_or(false)
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for LentBody<B> {
@@ -193,10 +197,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_ends_the_connection() {
-        let (lent, lender) = lend(&head(Version::HTTP_11, &[]), StreamBody::new(stream::pending::<Piece>()));
-        drop(lent);
-        let mut response = Response::new(());
-        lender.finish(&mut response).await;
-        assert_eq!(response.headers()[CONNECTION], "close");
+        for (version, headers, arrival, closes) in [
+            (Version::HTTP_11, &[][..], ARRIVAL, true),
+            (Version::HTTP_2, &[], ARRIVAL_HTTP2, false),
+            (Version::HTTP_2, &[(EXPECT, "100-continue")], Duration::ZERO, false),
+        ] {
+            let (lent, lender) = lend(&head(version, headers), StreamBody::new(stream::pending::<Piece>()));
+            drop(lent);
+            let (begun, mut response) = (tokio::time::Instant::now(), Response::new(()));
+            lender.finish(&mut response).await;
+            assert_eq!(response.headers().contains_key(CONNECTION), closes, "{version:?}");
+            assert_eq!(begun.elapsed().as_millis(), arrival.as_millis(), "{version:?}");
+        }
     }
 }

@@ -34,8 +34,8 @@ func WithTimeout(timeout time.Duration) SettleOption {
 }
 
 // QuietFor has Settle wait until nothing was written for so long, instead of 50 ms.
-func QuietFor(time time.Duration) SettleOption {
-	return func(request *settleRequest) { request.QuietFor = time.String() }
+func QuietFor(quiet time.Duration) SettleOption {
+	return func(request *settleRequest) { request.QuietFor = quiet.String() }
 }
 
 // SeenUserAgents has Settle wait for clients, such as an operator that is still starting: one of each of these user agents must have made a

@@ -69,7 +69,7 @@ func (c *ControlPlane) Fork(t testing.TB, options ...ForkOption) *ControlPlane {
 }
 
 // NewFork makes a fork that is shared by several tests. Its kubeconfig is written into the directory. Stop ends it. It ends with the
-// process that New has started, and with no fork: if this control plane is a fork that stops, it goes on.
+// process that New has started, not with the fork that it was made from.
 func (c *ControlPlane) NewFork(directory string, options ...ForkOption) (*ControlPlane, error) {
 	var request forkRequest
 	for _, option := range options {

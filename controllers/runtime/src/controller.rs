@@ -27,8 +27,7 @@ pub enum Action {
     AwaitChange,
     /// After this time, if no source enqueues it before.
     Requeue(Delay),
-    /// Once a source enqueues it, and no more because of this timer, which an earlier reconciliation
-    /// has asked for.
+    /// Once a source enqueues it; a delay by this timer, from an earlier reconciliation, is canceled.
     Cancel(&'static Timer),
 }
 

@@ -240,14 +240,13 @@ impl PodBehavior {
         }
     }
 
-    /// Returns the exit code of a container that is stopped while it runs. A server ends well; a
-    /// container of a pod that runs to completion was interrupted, so that a Job whose pod is evicted
-    /// does not complete.
+    /// Returns the exit code of a container that is stopped while it runs: 0, but for a pod that runs
+    /// to completion. That was interrupted, so that a Job whose pod is evicted does not complete.
     pub fn stopped_code(&self, pod: &Pod) -> i32 {
         let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
         match policy {
             None | Some("Always") => 0,
-            Some(_) => self.exit_code.filter(|code| *code != 0).unwrap_or(SIGTERM),
+            Some(_) => self.exit_code.unwrap_or(SIGTERM),
         }
     }
 

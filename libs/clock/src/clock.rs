@@ -174,7 +174,7 @@ impl Clock {
         self.wait(Some(timer), self.after(delay), Some(delay))
     }
 
-    /// Waits for a time again and again, beginning now.
+    /// Returns an interval. It ticks first when a period has passed.
     ///
     /// - `key`: the key that the timer is listed with, which may be empty
     pub fn interval(&self, period: Delay, key: impl Into<Cow<'static, str>>) -> Interval {

@@ -30,7 +30,8 @@ impl Interval {
     }
 
     /// Waits for the next time. The work that is due then has begun when this ends, and ends with
-    /// the next call or when this is dropped.
+    /// the next call or when this is dropped. The next period begins with it. A wait that is dropped
+    /// loses nothing.
     pub async fn tick(&mut self) {
         drop(self.due.take());
         let due = (&mut self.next).await;

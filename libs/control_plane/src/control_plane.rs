@@ -253,7 +253,6 @@ impl ControlPlane {
     /// The store could not be closed: the last writes may not be on disk.
     pub async fn shutdown(self) -> Result<(), StoreError> {
         self.fail_readiness();
-        self.running.testing.end();
         let ControlPlane { running, own_kubeconfig, family, _place, .. } = self;
         let Running { mut started, api, testing, store, origin, .. } = running;
         started.stop_and_drop((api, testing, store, origin, own_kubeconfig, family, _place)).await

@@ -35,9 +35,6 @@ const MAX_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 /// The message for a manual clock that was resumed.
 const RESUMED: &str = "the clock was resumed, and goes by itself: it cannot be advanced again, but that of a new fork with --clock=manual can";
 
-/// The message for the clock of a control plane that stops.
-const STOPPING: &str = "the control plane is being stopped";
-
 /// The way to move a clock on: one of `advance`, `next`, `set` and `mode`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
@@ -183,12 +180,8 @@ impl Testing {
             (None, None, None, Some(ClockMode::Manual)) => return Ok(self.moved(Fired::default())),
             _ => return Err(invalid("body", "it must have one of advance, next, set and mode")),
         };
-        let mut is_ending = self.0.is_ending.subscribe();
-        tokio::select! {
-            biased;
-            _ = is_ending.wait_for(|is_ending| *is_ending) => Err(conflict(STOPPING)),
-            fired = self.advance(manual, end, &limits) => fired.map(|fired| self.moved(fired)),
-        }
+        let fired = self.unless_ending(self.advance(manual, end, &limits)).await?;
+        Ok(self.moved(fired))
     }
 
     async fn advance(&self, manual: &ManualClock, end: End, limits: &Limits) -> Result<Fired> {

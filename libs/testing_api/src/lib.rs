@@ -151,10 +151,25 @@ impl Testing {
         self
     }
 
-    /// Ends an advance of the clock that is under way, with an error: without controllers, no timers
-    /// would be left, and it would come to its end at once.
+    /// Ends what waits for the control plane, such as an advance of its clock, with an error: without
+    /// controllers, no timers and no work would be left, and it would succeed at once.
     pub fn end(&self) {
         self.0.is_ending.send_replace(true);
+    }
+
+    /// Awaits work, unless the control plane is being stopped.
+    ///
+    /// # Errors
+    /// The errors of the work; 409 if the control plane is being stopped.
+    async fn unless_ending<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut is_ending = self.0.is_ending.subscribe();
+        tokio::select! {
+            biased;
+            _ = is_ending.wait_for(|is_ending| *is_ending) => {
+                Err(read::conflict("the control plane is being stopped"))
+            }
+            output = work => output,
+        }
     }
 
     /// Records each time that a manual clock reaches.

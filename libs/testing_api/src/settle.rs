@@ -63,6 +63,10 @@ impl Testing {
     /// # Errors
     /// 422 for values that are out of range; 504 with what is not done, if it takes too long.
     pub async fn settle(&self, request: &SettleRequest) -> Result<Settled> {
+        self.unless_ending(self.settle_now(request)).await
+    }
+
+    async fn settle_now(&self, request: &SettleRequest) -> Result<Settled> {
         let quiet_for = duration_or("quietFor", request.quiet_for.as_ref(), QUIET_FOR)?;
         let timeout = duration_or("timeout", request.timeout.as_ref(), TIMEOUT)?;
         if quiet_for > timeout {

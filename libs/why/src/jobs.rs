@@ -171,11 +171,12 @@ pub fn cron_job(ctx: &Context, target: Target) -> Option<Reason> {
         "MissSchedule",
         "FailedNeedsStart",
     ];
-    // An event of a controller that then started a Job, or of a time before it, is no reason.
+    // A Job by the schedule that was started since, or just after the event, has ended the problem.
     let has_started = |event: &Value| {
         let since = event_time(event);
         ctx.list(JOBS, Some(target.namespace)).iter().any(|job| {
             is_owned_by(job, target.uid())
+                && job["metadata"]["annotations"]["cronjob.kubernetes.io/instantiate"] != "manual"
                 && text(&job["metadata"]["creationTimestamp"]).is_some_and(|created| created >= since)
         })
     };

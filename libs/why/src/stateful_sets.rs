@@ -117,12 +117,15 @@ fn missing_pod(ctx: &Context, target: Target, pod: &str, counted: &str, is_paral
 /// Explains that one of these pods, which are ready, has to stay so for the set's `minReadySeconds`.
 fn unavailable(ctx: &Context, target: Target, mut ordinals: Range<i64>) -> Option<String> {
     let needed = count(&target.spec()["minReadySeconds"]);
+    if needed <= 0 {
+        return None;
+    }
     let (pod, left) = ordinals.find_map(|ordinal| {
         let name = format!("{}-{ordinal}", target.name);
         let pod = ctx.get("pods", target.namespace, &name)?;
         let ready = items(&pod["status"]["conditions"]).find(|condition| condition["type"] == "Ready")?;
-        let left = needed.saturating_sub(seconds_since(ctx.now, &ready["lastTransitionTime"])?);
-        (left > 0).then_some((name, left))
+        let passed = seconds_since(ctx.now, &ready["lastTransitionTime"])?.max(0);
+        (passed < needed).then(|| (name, needed.saturating_sub(passed)))
     })?;
     Some(format!(
         " Before that, {} has to be ready for {} (minReadySeconds), {} more.",

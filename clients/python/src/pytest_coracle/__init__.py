@@ -254,7 +254,10 @@ def _watched(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     _running.append(control_plane)
     try:
         yield control_plane
-    # `pytest.fail` raises no Exception; `pytest.skip` is no failure.
+    except pytest.xfail.Exception:
+        # A kind of failure that is expected.
+        raise
+    # `pytest.fail` raises no Exception, and neither does `pytest.skip`.
     except (Exception, pytest.fail.Exception) as error:
         # Of Python 3.11. It is stopped when the report of the test is made.
         if hasattr(error, "add_note") and (problems := _problems(control_plane)):

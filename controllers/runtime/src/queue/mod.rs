@@ -191,7 +191,7 @@ impl<K: Key> Queue<K> {
         self.0.changed.notify_one();
     }
 
-    /// Cancels that the key is added later, if that is because of this timer.
+    /// Cancels the delayed addition of the key if it has this timer.
     pub fn cancel(&self, key: &K, timer: &'static Timer) {
         let mut state = self.state();
         let Some(place) = state.due.get(key).copied() else { return };

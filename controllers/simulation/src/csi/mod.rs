@@ -160,7 +160,10 @@ impl ProvisionerPlugin for Driver {
         let for_driver = parameters.into_iter().filter(|(key, _)| !key.starts_with(FOR_PROVISIONER));
         let identity = (IDENTITY.to_owned(), self.identity.clone());
         let spec = volume.spec.get_or_insert_default();
-        spec.volume_mode = request.claim.spec.as_ref().and_then(|spec| spec.volume_mode.clone());
+        let claimed = request.claim.spec.as_ref();
+        spec.volume_mode = claimed.and_then(|claimed| claimed.volume_mode.clone());
+        let attributes = claimed.and_then(|claimed| claimed.volume_attributes_class_name.clone());
+        spec.volume_attributes_class_name = attributes.filter(|class| !class.is_empty());
         spec.csi = Some(CSIPersistentVolumeSource {
             driver: CSI_DRIVER.to_owned(),
             volume_handle: handle,

@@ -32,7 +32,7 @@ pub struct Mounts {
 /// The result of mounting the volumes of a pod.
 pub enum Mounted {
     Yes,
-    /// Some volumes are not attached yet; the kubelet watches for it.
+    /// Some claims are being bound, or some volumes are not attached yet; the kubelet watches for it.
     NotYet,
     /// The volumes cannot be mounted: the kubelet's message.
     No(String),
@@ -58,11 +58,13 @@ impl Mounts {
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let (mut bound, mut failed, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_binding = false;
         for claim in pod_claims(pod) {
             let name = &claim.name;
             let live = ctx.api(&self.claims).get(&NamespacedName::new(namespace, name)).await?;
             if live.as_ref().is_some_and(is_being_bound) {
-                return Ok(Mounted::NotYet);
+                is_binding = true;
+                continue;
             }
             let problem = match live {
                 None => Some(format!(
@@ -86,6 +88,9 @@ impl Mounts {
                  failed to process volumes=[{volumes}]: {}",
                 problems.join("; ")
             )));
+        }
+        if is_binding {
+            return Ok(Mounted::NotYet);
         }
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         for (name, claim) in bound {
@@ -181,6 +186,7 @@ impl Mounts {
 fn is_being_bound(claim: &PersistentVolumeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_none()
         && claim.phase() == "Pending"
+        && !claim.volume_name().is_empty()
         && claim.annotations().contains_key(BIND_COMPLETED)
 }
 

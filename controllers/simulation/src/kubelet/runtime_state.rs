@@ -338,15 +338,19 @@ impl PodRuntimeState {
         {
             container.run(&spec, during, progress);
         }
+        let mut is_blocked = false;
         for (container, (role, spec)) in self.containers.iter_mut().zip(all()) {
             if role == Role::Ephemeral {
                 break;
             }
+            if is_blocked && matches!(container.state, State::Waiting) {
+                return;
+            }
             container.run(&spec, during, progress);
             match (role, &container.state) {
                 (Role::Sidecar, State::Waiting) => return,
-                // What follows waits until it runs and has passed its startup probe, once.
-                (Role::Sidecar, _) if !is_initialized && !container.is_started() => return,
+                // Nothing more starts until it runs and has passed its startup probe, once.
+                (Role::Sidecar, _) if !is_initialized && !container.is_started() => is_blocked = true,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
                 (Role::Init, State::Exited(_)) => {
                     self.finish(during);

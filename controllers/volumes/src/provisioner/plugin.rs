@@ -87,7 +87,6 @@ impl ProvisionRequest<'_> {
             mount_options: class.mount_options.clone(),
             persistent_volume_reclaim_policy: Some(policy),
             storage_class_name: Some(claim.class().to_owned()),
-            volume_attributes_class_name: spec.and_then(|spec| spec.volume_attributes_class_name.clone()),
             ..PersistentVolumeSpec::default()
         });
         volume

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::Endpoints;
 use crate::cli::ObjectFlags;
-use crate::output::say;
+use crate::output;
 
 /// The time that the server has to respond.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -48,8 +48,8 @@ where
         .extend_pairs([("resource", resource), ("namespace", namespace), ("name", name)])
         .finish();
     let answer: T = endpoints.get(&format!("{endpoint}?{query}")).await?;
-    let text = flags.output.format(&answer, |answer| format!("{answer:columns$}", columns = columns()))?;
-    say!("{}", text.trim_end());
+    let text = |answer: &T| format!("{answer:columns$}", columns = columns()).trim_end().to_owned() + "\n";
+    output::write(&flags.output.format(&answer, text)?);
     Ok(())
 }
 

@@ -46,8 +46,9 @@ use coracle_controller_runtime::current_controller;
 use coracle_controller_runtime::metrics::Metrics;
 use coracle_controller_runtime::supervise::Readiness;
 use coracle_seed::Identities;
-use coracle_storage::{Revision, Store};
+use coracle_storage::{Revision, Store, StoreError};
 use coracle_testing_api::{Sessions, Testing};
+use futures::future::BoxFuture;
 use http::HeaderValue;
 use tokio::task::JoinSet;
 
@@ -69,6 +70,20 @@ use crate::forks::{EndOfFamily, Family, ForksOf, OfFamily};
 use crate::kinds::Kinds;
 use crate::options::Options;
 use crate::recording::Recording;
+
+/// Ends what waits for the control plane, such as an advance of its clock, before anything else ends.
+struct EndOfTesting(Testing);
+
+impl Phase for EndOfTesting {
+    fn abort(&mut self) {
+        self.0.end();
+    }
+
+    fn stop(self: Box<Self>) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.0.end();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
 
 /// The user of the controllers, as kube-controller-manager's.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
@@ -140,6 +155,8 @@ pub async fn start(options: Options, kinds: Kinds, kinship: Kinship<'_>) -> Resu
     }
     match start_phases(&options.within_ranges(), kinds, kinship, &mut started).await {
         Ok((Served { api, certificates, address, testing, sessions, shutdown }, origin, began_at)) => {
+            // The last phase, so that its end is the first.
+            started.push(EndOfTesting(testing.clone()));
             let store = origin.store.clone();
             Ok(Running {
                 api,

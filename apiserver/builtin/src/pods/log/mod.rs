@@ -214,7 +214,7 @@ pub fn of(pod: &Value, options: &LogOptions, writer: Writer, now: Timestamp) -> 
     let wanted = if options.previous { before } else { last.or(before) };
     let Some(run) = wanted else {
         let reason = status.pointer("/state/waiting/reason").and_then(Value::as_str).unwrap_or_default();
-        // As the kubelet says it.
+        // The kubelet's texts.
         let reason = match reason {
             "ErrImagePull" => "image can't be pulled",
             "ImagePullBackOff" => "trying and failing to pull image",

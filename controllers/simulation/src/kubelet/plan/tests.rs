@@ -356,6 +356,7 @@ fn a_pod_that_runs_to_completion_fails_if_it_is_stopped() {
         (&[("exit-after", "never")], "Never", "Failed c:Error(143) (PodFailed)"),
         (&[("exit-after", "1h")], "OnFailure", "Failed c:Error(143) (PodFailed)"),
         (&[("exit-after", "never"), ("exit-code", "3")], "Never", "Failed c:Error(3) (PodFailed)"),
+        (&[("exit-after", "never"), ("exit-code", "0")], "Never", "Succeeded c:Completed(0) (PodCompleted)"),
     ] {
         let mut scenario = Scenario::of(annotations, json!({"restartPolicy": policy}));
         scenario.at(0);
@@ -386,6 +387,18 @@ fn nothing_starts_behind_a_sidecar_that_fails_its_startup_probe() {
         );
     }
     assert!(scenario.status().init_container_statuses.as_ref().unwrap()[0].restart_count > 0);
+}
+
+#[test]
+fn an_init_container_goes_on_beside_a_sidecar_that_has_failed() {
+    let init = json!([
+        {"name": "s", "image": "img:1", "restartPolicy": "Always", "command": ["sleep", "1"]},
+        {"name": "i", "image": "img:1", "command": ["sleep", "5"]},
+    ]);
+    let mut scenario = Scenario::of(&[], json!({"initContainers": init}));
+    (0..=5).for_each(|second| drop(scenario.at(1000 * second)));
+    let ended = scenario.status().init_container_statuses.as_ref().unwrap()[1].state.clone();
+    assert_eq!(ended.and_then(|state| state.terminated).map(|end| end.exit_code), Some(0));
 }
 
 #[test]
