@@ -19,6 +19,8 @@ const SETTLE_MARGIN = 10_000;
 const CLOCK_TIMEOUT = 600_000;
 const FORK_TIMEOUT = 60_000;
 const MAX_LOG = 1 << 20;
+// The exit codes of a control plane that has stopped: by the end of its command, or by SIGINT or SIGTERM to all processes.
+const STOPPED = [0, 130, 143];
 
 // The command of `coracle run` ends with its standard input, which ends with this process. So no control plane outlives tests that
 // are killed.
@@ -166,9 +168,9 @@ class Process extends ControlPlane {
     deadline.abort();
     if (outcome === undefined) {
       this.#child.kill('SIGKILL');
-      throw new Error(`coracle does not stop within ${STOP_TIMEOUT / 1000} s`);
+      throw new Error(`coracle does not stop within ${STOP_TIMEOUT / 1000} s\n${this.log}`);
     }
-    if (outcome.code !== 0) {
+    if (!STOPPED.includes(outcome.code)) {
       throw new Error(`coracle: ${outcome.signal ?? `exit code ${outcome.code}`}\n${this.log}`);
     }
   }

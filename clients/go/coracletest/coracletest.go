@@ -182,13 +182,19 @@ func (c *ControlPlane) Stop() error {
 	c.stdin = nil
 	select {
 	case err := <-c.exited:
-		if err != nil {
+		if err != nil && !isInterrupted(err) {
 			return fmt.Errorf("coracle: %w\n%s", err, c.log)
 		}
 		return nil
 	case <-time.After(stopTimeout):
-		return errors.Join(fmt.Errorf("coracle does not stop within %v", stopTimeout), c.kill())
+		return errors.Join(fmt.Errorf("coracle does not stop within %v\n%s", stopTimeout, c.log), c.kill())
 	}
+}
+
+// isInterrupted reports whether the control plane has stopped because of SIGINT or SIGTERM, which a terminal sends to the tests as well.
+func isInterrupted(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && (exit.ExitCode() == 130 || exit.ExitCode() == 143)
 }
 
 // find returns the path of the program.

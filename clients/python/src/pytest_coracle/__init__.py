@@ -10,6 +10,7 @@ import os
 import re
 import selectors
 import shutil
+import signal
 import ssl
 import subprocess
 import tempfile
@@ -307,7 +308,8 @@ def _stop(process: subprocess.Popen[bytes]) -> str:
     """Stops a control plane, and returns how it has ended."""
     process.stdin.close()
     try:
-        ended = f"exit code {process.wait(STOP_TIMEOUT)}"
+        code = process.wait(STOP_TIMEOUT)
+        ended = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
