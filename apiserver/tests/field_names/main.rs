@@ -21,7 +21,6 @@ const CRATES: [&str; 4] = ["apimachinery/src", "builtin/src", "resources/src", "
 /// Names of something else, by the beginning of the paths of their files.
 const OTHER: &[(&str, &[&str])] = &[
     // Values and variables that are written as fields are.
-    ("apimachinery/src/schema/types.rs", &["retainKeys"]),
     ("apimachinery/src/validation/metadata/mod.rs", &["foregroundDeletion"]),
     ("apimachinery/src/strategy/custom_resource.rs", &["foregroundDeletion"]),
     ("src/registry/", &["foregroundDeletion"]),

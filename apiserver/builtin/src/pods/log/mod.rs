@@ -45,7 +45,8 @@ impl LogOptions {
         let count = |name: &str| -> Result<Option<usize>> {
             Ok(query.int(name)?.map(|count| usize::try_from(count).unwrap_or(0)))
         };
-        let since = match (query.first("sinceTime"), query.int("sinceSeconds")?) {
+        let since_time = query.first("sinceTime").filter(|time| !time.is_empty());
+        let since = match (since_time, query.int("sinceSeconds")?) {
             (Some(time), _) => Some(time.parse().map_err(|_| {
                 Error::bad_request(format!("parsing time {} as RFC 3339 failed", quote(time)))
             })?),

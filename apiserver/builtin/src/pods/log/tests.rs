@@ -34,6 +34,7 @@ fn logs_are_those_of_containers_that_have_started() {
         ("since a time", &running, "sinceTime=2026-01-01T00:00:30Z", line.to_owned()),
         ("since a later time", &running, "sinceTime=2026-01-01T00:00:31Z", String::new()),
         ("since no time", &running, "sinceTime=x", parse_error.to_owned()),
+        ("since an empty time", &running, "sinceTime=", line.to_owned()),
         (
             "before",
             &running,
