@@ -48,7 +48,7 @@ type state struct {
 	client.WithWatch
 	namespace string
 	// settle waits until nothing is left to happen. It is nil for a shared control plane, which is never at rest.
-	settle func(testing.TB)
+	settle func(testing.TB, ...coracletest.SettleOption)
 }
 
 // begin makes the state of a test. An exclusive test changes what the others rely on.
