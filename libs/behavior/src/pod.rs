@@ -43,6 +43,8 @@ pub struct PodBehavior {
     profile: Profile,
     exit_after: Option<ExitAfter>,
     exit_code: Option<i32>,
+    /// The exit code by `fail-indexes`, which wins over the other one if nobody stops the container.
+    code_of_index: Option<i32>,
     log: Option<String>,
     missing_images: Images,
     pub(crate) answers: Answers,
@@ -120,7 +122,7 @@ impl PodBehavior {
         });
         if let Some((failing, index)) = failing.zip(completion_index(pod)) {
             let fails = failing.iter().any(|range| range.contains(&index));
-            behavior.exit_code = Some(match (fails, behavior.exit_code) {
+            behavior.code_of_index = Some(match (fails, behavior.exit_code) {
                 (false, _) => 0,
                 (true, None | Some(0)) => FAILURE,
                 (true, Some(code)) => code,
@@ -231,13 +233,18 @@ impl PodBehavior {
             (Role::Main, Some(ExitAfter::Never)) => None,
             (Role::Main, Some(ExitAfter::Time(after))) => {
                 let own = by_command().filter(|ending| ending.after <= after).map(|ending| ending.code);
-                Some(Ending { after, code: self.exit_code.or(own).unwrap_or(0) })
+                Some(Ending { after, code: self.own_code().or(own).unwrap_or(0) })
             }
             (Role::Main, None) => {
-                by_command().map(|ending| Ending { code: self.exit_code.unwrap_or(ending.code), ..ending })
+                by_command().map(|ending| Ending { code: self.own_code().unwrap_or(ending.code), ..ending })
             }
             (Role::Init | Role::Sidecar | Role::Ephemeral, _) => by_command(),
         }
+    }
+
+    /// Returns the annotated exit code of a container that nobody stops.
+    fn own_code(&self) -> Option<i32> {
+        self.code_of_index.or(self.exit_code)
     }
 
     /// Returns the exit code of a container that is stopped while it runs: 0, but for a pod that runs

@@ -124,8 +124,8 @@ impl Testing {
     /// checks each fires once on the way from one other timer to the next.
     ///
     /// # Errors
-    /// 409 if the clock is real, or more timers would fire than may; 422 for values that are out of
-    /// range; 504 if the control plane does not come to rest. The clock stays at the time that it
+    /// 409 if the clock is real, more timers would fire than may, or the control plane is being
+    /// stopped; 422 for values that are out of range; 504 if the control plane does not come to rest. The clock stays at the time that it
     /// has come to.
     pub async fn move_clock(&self, request: &ClockRequest) -> Result<ClockMoved> {
         if let Some(reason) = self.0.frozen.get() {

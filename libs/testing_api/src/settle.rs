@@ -61,7 +61,8 @@ impl Testing {
     /// is under way, and nothing was written for a time.
     ///
     /// # Errors
-    /// 422 for values that are out of range; 504 with what is not done, if it takes too long.
+    /// 409 if the control plane is being stopped; 422 for values that are out of range; 504 with what
+    /// is not done, if it takes too long.
     pub async fn settle(&self, request: &SettleRequest) -> Result<Settled> {
         self.unless_ending(self.settle_now(request)).await
     }

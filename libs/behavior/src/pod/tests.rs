@@ -60,19 +60,24 @@ fn annotations_are_read() {
 
 #[test]
 fn some_indexes_fail() {
-    for (index, code, want) in [
-        ("1", None, Some(1)),
-        ("2", None, Some(0)),
-        ("4", Some("3"), Some(3)),
-        ("x", None, None),
-        ("x", Some("3"), Some(3)),
+    // One that is stopped has not succeeded, whatever its index.
+    for (index, code, want, stopped) in [
+        ("1", None, Some(1), 143),
+        ("2", None, Some(0), 143),
+        ("4", Some("3"), Some(3), 3),
+        ("2", Some("3"), Some(0), 3),
+        ("x", None, None, 143),
+        ("x", Some("3"), Some(3), 3),
     ] {
         let mut annotations = vec![
             ("batch.kubernetes.io/job-completion-index", index),
             ("sim.coracle.dev/fail-indexes", "1,3-5"),
         ];
         annotations.extend(code.map(|code| ("sim.coracle.dev/exit-code", code)));
-        assert_eq!(read(&annotations).0.exit_code, want, "{index}");
+        let behavior = read(&annotations).0;
+        assert_eq!(behavior.own_code(), want, "{index}");
+        assert_eq!(behavior.stopped_code(&pod(&[], json!({"restartPolicy": "Never"}))), stopped, "{index}");
+        assert_eq!(behavior.stopped_code(&pod(&[], json!({}))), 0, "{index}: it runs until it is stopped");
     }
 }
 

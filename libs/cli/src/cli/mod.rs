@@ -5,7 +5,7 @@ mod controllers;
 mod declared;
 mod etcd;
 mod log;
-pub mod output_format;
+mod output_format;
 #[cfg(test)]
 mod reference;
 mod serve;
@@ -26,7 +26,7 @@ pub use controllers::Controllers;
 pub use declared::Flags;
 pub use log::{Log, LogFormat};
 pub use serve::Serve;
-pub use target::Target;
+pub use target::TargetFlags;
 pub use testing::{
     ClockAction, DiffFlags, ForkFlags, LogFlags, ObjectFlags, OpenFlags, ProblemsFlags, ReplayFlags,
     SettleFlags,
@@ -80,7 +80,7 @@ pub enum Command {
     /// Succeeds if a running control plane is ready: for health checks of containers, and for scripts.
     Ready {
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Checks the store in a data directory that no server uses, without changing it. Prints what is wrong, a line each.
     Check {
@@ -92,14 +92,14 @@ pub enum Command {
         #[command(flatten)]
         problems: ProblemsFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Waits until nothing is left to happen in a running control plane at this moment of its clock.
     Settle {
         #[command(flatten)]
         settle: SettleFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Prints the time of a running control plane, and the timers that it waits for next; or moves a manual clock on.
     Clock {
@@ -109,7 +109,7 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(range::TIMERS))]
         limit: usize,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Makes a fork of a running control plane, in its process, and prints the path of the fork's kubeconfig.
     ///
@@ -119,33 +119,33 @@ pub enum Command {
         #[command(flatten)]
         fork: ForkFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Prints the forks of a running control plane.
     Forks {
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Prints the objects that differ, field by field: between a running control plane and a fork, two forks, or two revisions.
     Diff {
         #[command(flatten)]
         diff: DiffFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Explains an object of a running control plane: why it is still there, not ready, or gone.
     Why {
         #[command(flatten)]
         object: ObjectFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Prints an object of a running control plane with its owners and what they own, and the state of each.
     Tree {
         #[command(flatten)]
         object: ObjectFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Serves the live page of a running control plane on a port of this machine, and opens it in a browser, until Ctrl-C.
     ///
@@ -156,7 +156,7 @@ pub enum Command {
         #[arg(long)]
         no_browser: bool,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Prints the versions of objects of a running control plane, with who wrote them, and the requests that were refused.
     ///
@@ -166,7 +166,7 @@ pub enum Command {
         #[command(flatten)]
         flags: LogFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Serves the history in a record, at one moment: kubectl, `why`, `log`, `tree` and `diff` work, nothing can be changed.
     ///
@@ -179,7 +179,7 @@ pub enum Command {
         #[command(flatten)]
         replay: ReplayFlags,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Saves all objects of a running control plane in a file, as they are at one revision.
     Backup {
@@ -187,7 +187,7 @@ pub enum Command {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
-        target: Target,
+        target: TargetFlags,
     },
     /// Makes a store of a backup in a data directory that has none, or in an empty etcd cluster.
     Restore {

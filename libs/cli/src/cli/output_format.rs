@@ -5,8 +5,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 /// The format of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
+    #[default]
     Text,
     Json,
 }

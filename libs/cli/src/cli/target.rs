@@ -11,7 +11,7 @@ use crate::process::block_on;
 
 /// A running control plane, and the log of the command that is about it.
 #[derive(Debug, Args)]
-pub struct Target {
+pub struct TargetFlags {
     /// The control plane, and the user to act as [default: as kubectl has it: KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
@@ -19,7 +19,7 @@ pub struct Target {
     log: Log,
 }
 
-impl Target {
+impl TargetFlags {
     /// Runs a command to its end; an error is reported as one line.
     pub fn run(&self, command: impl AsyncFnOnce(Option<&Path>) -> Result<()>) -> ExitCode {
         self.run_for_code(async |kubeconfig| command(kubeconfig).await.map(|()| ExitCode::SUCCESS))

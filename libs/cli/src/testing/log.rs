@@ -173,7 +173,7 @@ mod tests {
             since: Some("5m".to_owned()),
             user_agent: None,
             limit: 7,
-            output: crate::cli::output_format::OutputFormat::Text,
+            output: Default::default(),
         };
         for (object, name, namespace, want) in [
             (Some("pod/web-0"), None, None, Some("resource=pod&namespace=shop&name=web-0")),
