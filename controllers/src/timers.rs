@@ -16,6 +16,8 @@ coracle_clock::timers! {
     /// The moment at which a pod was ready for the `minReadySeconds` of its ReplicaSet, DaemonSet
     /// or StatefulSet.
     pub MIN_READY = semantic("min-ready");
+    /// The time after which pods are created again in place of those that kubelets have rejected.
+    pub REJECTED_PODS = semantic("rejected-pods");
     /// The backoff after a pod of a DaemonSet failed on a node.
     pub DAEMON_SET_BACKOFF = semantic("daemonset-backoff");
     /// The batch of deleted claims after which a StatefulSet is reconciled.

@@ -51,6 +51,29 @@ async fn until_events(client: &mut JsonClient, reason: &str) -> Result<Vec<Value
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
+/// Checks that pods that their kubelet rejects, since they were bound without the scheduler, are
+/// replaced at a bounded rate, and that the control plane comes to rest in between.
+#[tokio::test]
+async fn rejected_pods_are_replaced_twenty_times_a_second() -> Result<()> {
+    let cluster = cluster().flag("--clock", "manual").with_service_account().start().await?;
+    let mut client = JsonClient::new(&cluster.endpoint().await?).await?;
+    let mut object = replicated("web", 3);
+    object["spec"]["template"]["spec"]["nodeName"] = json!("node-0");
+    object["spec"]["template"]["spec"]["nodeSelector"] = json!({"no": "such"});
+    client.create(&apps(DEFAULT, "replicasets"), object).await?;
+    for seconds in 0..3 {
+        cluster.settle().await?;
+        let rejected = client.list(&pods(DEFAULT)).await?;
+        let is_rejected = |pod: &Value| pod["status"]["reason"] == "NodeAffinity";
+        ensure!(rejected.iter().all(is_rejected), "{rejected:?}");
+        // Which are rejected before the others are created may differ.
+        let (least, most) = (20 + seconds * 20, 23 + seconds * 23);
+        ensure!((least..=most).contains(&rejected.len()), "{} after {seconds} s", rejected.len());
+        cluster.advance("1s").await?;
+    }
+    Ok(())
+}
+
 /// Checks that pods with a controller are not adopted by another one, and that a pod without one
 /// gets exactly one.
 #[tokio::test]

@@ -9,7 +9,7 @@ use coracle_e2e::cluster::Cluster;
 use coracle_e2e::json_client::JsonClient;
 use coracle_e2e::kubectl::{command, kubectl, output, run_scenario};
 use coracle_e2e::wait::{DEADLINE, until, until_object};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -115,6 +115,80 @@ async fn a_kubelet_observes_each_generation_of_a_pod() -> Result<()> {
         .await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn containers_are_resized_and_replaced_while_they_run() -> Result<()> {
+    let cluster = cluster().with_service_account().start().await?;
+    let client = cluster.client().await?;
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let resize = async |name: &str, container: Value| {
+        let patch = Patch::Strategic(json!({"spec": {"containers": [container]}}));
+        pods.patch_subresource("resize", name, &PatchParams::default(), &patch).await
+    };
+    let requests = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+    for (name, cpu) in [("first", "20"), ("second", "10")] {
+        let mut pod = idle_pod(name, json!({}));
+        pod["spec"]["containers"][0]["resources"] = requests(cpu)["resources"].clone();
+        create(&pods, pod).await?;
+        running(&client, name).await?;
+    }
+    let pending = |pod: &Pod| {
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.find(|condition| condition.type_ == "PodResizePending")?.message.clone()
+    };
+    let allocated = |pod: &Pod| -> Option<String> {
+        let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+        Some(statuses[0].allocated_resources.as_ref()?.get("cpu")?.0.clone())
+    };
+
+    // The node has 32 processors.
+    resize("first", requests("25")).await?;
+    let waits =
+        until("it waits", async || Ok(pods.get("first").await?), |pod| pending(pod).is_some()).await?;
+    let message = "Node didn't have enough resource: cpu, requested: 25000, used: 10000, capacity: 32000";
+    assert_eq!((pending(&waits).as_deref(), allocated(&waits).as_deref()), (Some(message), Some("20")));
+    resize("second", requests("7")).await?;
+    let has =
+        |cpu: &'static str| move |pod: &Pod| pending(pod).is_none() && allocated(pod).as_deref() == Some(cpu);
+    until("the other has made room", async || Ok(pods.get("first").await?), has("25")).await?;
+    resize("first", requests("30")).await?;
+    until("it waits", async || Ok(pods.get("first").await?), |pod| pending(pod).is_some()).await?;
+
+    let other = Patch::Strategic(json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}));
+    pods.patch("second", &PatchParams::default(), &other).await?;
+    until(
+        "it is replaced",
+        async || Ok(pods.get("second").await?),
+        |pod| {
+            let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            statuses
+                .into_iter()
+                .any(|status| status.restart_count == 1 && status.image == "other" && status.ready)
+        },
+    )
+    .await?;
+    pods.delete("second", &DeleteParams::default()).await?;
+    until("its end has made room", async || Ok(pods.get("first").await?), has("30")).await?;
+
+    Api::<Node>::all(client.clone()).cordon("node-0").await?;
+    let events = Api::<Event>::default_namespaced(client);
+    until(
+        "events",
+        async || Ok(events.list(&ListParams::default()).await?.items),
+        |events| {
+            let about = |name: &str| -> Vec<_> {
+                let about = events.iter().filter(|event| event.involved_object.name.as_deref() == Some(name));
+                about.filter_map(|event| event.reason.as_deref()).collect()
+            };
+            let reasons = ["ResizeDeferred", "ResizeStarted", "ResizeCompleted"];
+            reasons.iter().all(|reason| about("first").contains(reason))
+                && about("second").contains(&"Killing")
+                && about("node-0").contains(&"NodeNotSchedulable")
+        },
+    )
+    .await
+    .map(drop)
 }
 
 #[tokio::test]

@@ -66,6 +66,8 @@ pub struct NodeRegistration {
     nodes: Arc<Cache<Node>>,
     /// The time of the last heartbeat of each registered node.
     heartbeats: Mutex<HashMap<SimulatedNode, Timestamp>>,
+    /// The nodes that were cordoned when they were last looked at.
+    cordoned: Mutex<HashSet<SimulatedNode>>,
     /// The nodes that are not there, as far as it is known, and that nothing was tried for yet.
     untried: watch::Sender<HashSet<SimulatedNode>>,
 }
@@ -105,6 +107,7 @@ impl NodeRegistration {
             count,
             nodes: context.cache(),
             heartbeats: Mutex::default(),
+            cordoned: Mutex::default(),
             untried: watch::Sender::new(SimulatedNode::all(count).collect()),
         }
     }
@@ -120,7 +123,7 @@ impl Controller for NodeRegistration {
         let count = self.count;
         sources.on(&self.nodes, move |change, queue| {
             let is_ours = |name: &NamespacedName| SimulatedNode::named(&name.name, count).is_some();
-            if change.old.is_some() && change.changed(is_silent) {
+            if change.old.is_some() && (change.changed(is_silent) || change.changed(is_cordoned)) {
                 change.name().filter(is_ours).into_iter().for_each(|name| queue.add(name.name));
             }
         });
@@ -143,6 +146,9 @@ impl NodeRegistration {
         let known = self.nodes.get(&NamespacedName::new("", simulated.name()));
         if known.as_deref().is_some_and(is_silent) {
             return Ok(Action::AwaitChange);
+        }
+        if let Some(node) = &known {
+            self.report_cordon(simulated, node);
         }
         let now = self.clock.now();
         let was_known = known.is_some();
@@ -178,6 +184,31 @@ impl NodeRegistration {
         Ok(Action::AwaitChange)
     }
 
+    /// Records that a node was cordoned or uncordoned, unless it was so at the start.
+    fn report_cordon(&self, simulated: SimulatedNode, node: &Node) {
+        let is_cordoned = is_cordoned(node);
+        let has_changed = {
+            let mut cordoned = self.cordoned.lock();
+            if is_cordoned { cordoned.insert(simulated) } else { cordoned.remove(&simulated) }
+        };
+        if has_changed && self.last_heartbeat(simulated).is_some() {
+            let reason = if is_cordoned { "NodeNotSchedulable" } else { "NodeSchedulable" };
+            self.record(
+                simulated,
+                node,
+                reason,
+                format!("Node {} status is now: {reason}", simulated.name()),
+            );
+        }
+    }
+
+    fn record(&self, simulated: SimulatedNode, node: &Node, reason: &str, message: impl Into<String>) {
+        // In a kubelet's events, a node's uid is its name.
+        let mut about = kube::Resource::object_ref(node, &());
+        about.uid = Some(simulated.name());
+        self.recorder.on(&simulated.name()).event(about, EventType::Normal, reason, message);
+    }
+
     async fn register(
         &self,
         simulated: SimulatedNode,
@@ -197,10 +228,7 @@ impl NodeRegistration {
             }
             None => self.make_schedulable(api.create(&wanted).await?, ctx).await?,
         };
-        // In a kubelet's events, a node's uid is its name.
-        let mut about = kube::Resource::object_ref(&node, &());
-        about.uid = Some(simulated.name());
-        self.recorder.on(&simulated.name()).event(about, EventType::Normal, "Starting", "Starting kubelet.");
+        self.record(simulated, &node, "Starting", "Starting kubelet.");
         Ok(node)
     }
 
@@ -279,6 +307,10 @@ impl NodeRegistration {
     fn beat(&self, node: SimulatedNode, now: Timestamp) {
         self.heartbeats.lock().insert(node, now);
     }
+}
+
+fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default()
 }
 
 fn object(simulated: SimulatedNode, now: Timestamp) -> Node {

@@ -5,7 +5,8 @@
 //! 1. active pods that match are adopted, those that do not match any more are released
 //!    (`coracle_controller_runtime::controller_ref`);
 //! 2. from those it is planned how many pods are created or which are deleted (`plan.rs`), and that
-//!    is executed (`workload::pod_control`);
+//!    is executed (`workload::pod_control`); pods that their kubelet rejects are replaced at a
+//!    bounded rate (`workload::pacing`);
 //! 3. the status of the pods as they were before is written (`status.rs`), also after a failure.
 //!
 //! All of it is generic over [`ReplicaOwner`]: replicationcontroller-controller is the same for
@@ -32,8 +33,9 @@ use kube::core::Selector;
 use prometheus::{CounterVec, Histogram};
 
 use crate::settings::{Context, Settings};
-use crate::timers::MIN_READY;
+use crate::timers::{MIN_READY, REJECTED_PODS};
 use crate::workload::owners::owners_of;
+use crate::workload::pacing;
 use crate::workload::pod_control::PodControl;
 
 use crate::workload::replica_owner::ReplicaOwner;
@@ -104,15 +106,21 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
         };
         let terminating = || candidates.iter().filter(|pod| is_terminating(pod)).count();
         let terminating = self.reports_terminating.then(terminating);
-        let active = self.claim_active_pods(owner.as_ref(), &selector, candidates, ctx).await?;
         let now = self.clock.now();
-        let outcome = self.manage_replicas(owner.as_ref(), &active, now, ctx).await;
+        let owned = candidates.iter().filter(|pod| is_controlled_by(&pod.metadata, owner.as_ref()));
+        let replaceable = pacing::allowed_replacements(owned.map(AsRef::as_ref), now);
+        let active = self.claim_active_pods(owner.as_ref(), &selector, candidates, ctx).await?;
+        let outcome = self.manage_replicas(owner.as_ref(), &active, replaceable, now, ctx).await;
         let failure = outcome.as_ref().err().map(Error::message);
         let status = status::calculate(owner.as_ref(), &active, terminating, failure, now);
         let written = self.update_status(owner.as_ref(), status, ctx).await;
         outcome?;
         written?;
-        Ok(requeue(owner.as_ref(), &active, now))
+        let is_full = usize::try_from(owner.replicas()).is_ok_and(|wanted| wanted <= active.len());
+        match replaceable.filter(|_| !is_full) {
+            Some(_) => Ok(Action::Requeue(REJECTED_PODS.after(pacing::UNTIL_NEXT_REPLACEMENTS))),
+            None => Ok(requeue(owner.as_ref(), &active, now)),
+        }
     }
 
     fn on_stale_cache(&self, group: &str, resource: &str) {
@@ -141,10 +149,12 @@ impl<O: ReplicaOwner> ReplicaSetController<O> {
         &self,
         owner: &O,
         active: &[Arc<Pod>],
+        replaceable: Option<usize>,
         now: Timestamp,
         ctx: &ReconcileContext,
     ) -> Result<(), Error> {
-        match plan::plan(owner, active, || self.related_pods(owner), self.has_deletion_cost, now) {
+        match plan::plan(owner, active, replaceable, || self.related_pods(owner), self.has_deletion_cost, now)
+        {
             Plan::Rest => Ok(()),
             Plan::Create(number) => {
                 let Some(template) = owner.template() else { return Ok(()) };

@@ -25,12 +25,14 @@ pub(super) enum Plan {
 /// once, and no more are created than [`pacing`] allows.
 ///
 /// - `active`: the active pods of the owner
+/// - `replaceable`: the number of pods that may be created while kubelets reject them
 /// - `related`: returns the pods for finding nodes with several of them; called only if victims
 ///   have to be chosen
 /// - `has_cost`: whether the pod deletion cost counts
 pub(super) fn plan<O: ReplicaOwner>(
     owner: &O,
     active: &[Arc<Pod>],
+    replaceable: Option<usize>,
     related: impl FnOnce() -> Vec<Arc<Pod>>,
     has_cost: bool,
     now: Timestamp,
@@ -42,7 +44,8 @@ pub(super) fn plan<O: ReplicaOwner>(
     let missing = wanted.saturating_sub(active.len());
     let surplus = active.len().saturating_sub(wanted).min(BURST_REPLICAS);
     if missing > 0 {
-        let number = missing.min(BURST_REPLICAS).min(pacing::allowed_creations(wanted, active));
+        let allowed = pacing::allowed_creations(wanted, active).min(replaceable.unwrap_or(usize::MAX));
+        let number = missing.min(BURST_REPLICAS).min(allowed);
         return if number > 0 { Plan::Create(number) } else { Plan::Rest };
     }
     if surplus == 0 {
@@ -109,7 +112,7 @@ mod tests {
             ("a terminating owner creates nothing", 3, true, 0, ""),
             ("and deletes nothing", 0, true, 3, ""),
         ] {
-            let plan = plan(&replica_set(wanted, is_terminating), &pods(active), Vec::new, true, now);
+            let plan = plan(&replica_set(wanted, is_terminating), &pods(active), None, Vec::new, true, now);
             let text = match plan {
                 Plan::Rest => String::new(),
                 Plan::Create(number) => format!("+{number}"),
@@ -124,7 +127,11 @@ mod tests {
             };
             assert_eq!(text, want, "{case}");
         }
-        let Plan::Delete(victims) = plan(&replica_set(0, false), &pods(700), Vec::new, true, now) else {
+        let create = |replaceable| plan(&replica_set(5, false), &[], replaceable, Vec::new, true, now);
+        assert!(matches!(create(Some(2)), Plan::Create(2)));
+        assert!(matches!(create(Some(0)), Plan::Rest));
+        let Plan::Delete(victims) = plan(&replica_set(0, false), &pods(700), None, Vec::new, true, now)
+        else {
             panic!("nothing is deleted")
         };
         assert_eq!(victims.len(), 500);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use coracle_object_meta::controller_ref;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EphemeralContainer, Pod, PodCondition, PodSpec, PodTemplateSpec,
+    Container, ContainerPort, ContainerRestartRuleOnExitCodes, EphemeralContainer, Pod, PodCondition,
+    PodSpec, PodTemplateSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -148,13 +149,29 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Returns `true` if a container is restarted after an exit with this code.
+/// Returns `true` if a container is restarted after an exit with this code: by the first of its
+/// `restartPolicyRules` that matches, else by its own policy, else by that of the pod.
 pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    let mut rules =
+        container.restart_policy.iter().flat_map(|_| container.restart_policy_rules.iter().flatten());
+    if rules.any(|rule| rule.exit_codes.as_ref().is_some_and(|codes| matches_code(codes, code))) {
+        return true;
+    }
     match container.restart_policy.as_deref().or(of_pod) {
         Some("Never") => false,
         Some("OnFailure") => code != 0,
         _ => true,
+    }
+}
+
+/// Returns `true` if a rule is about an exit code. All actions of rules restart the container.
+fn matches_code(rule: &ContainerRestartRuleOnExitCodes, code: i32) -> bool {
+    let is_listed = rule.values.iter().flatten().any(|listed| *listed == code);
+    match rule.operator.as_str() {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        _ => false,
     }
 }
 
@@ -214,6 +231,34 @@ pub fn is_terminated(pod: &Pod) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn rules_of_a_container_precede_policies() {
+        let rule = |operator: &str, codes: &[i32]| json!({"action": "Restart", "exitCodes": {"operator": operator, "values": codes}});
+        for (case, of_pod, own, rules, code, want) in [
+            ("the pod's policy", "OnFailure", json!(null), json!(null), 0, false),
+            ("its own policy", "Never", json!("OnFailure"), json!(null), 1, true),
+            ("a rule", "Never", json!("Never"), json!([rule("In", &[3, 42])]), 42, true),
+            ("another code", "Never", json!("Never"), json!([rule("In", &[3, 42])]), 1, false),
+            ("all other codes", "Never", json!("Never"), json!([rule("NotIn", &[0])]), 1, true),
+            (
+                "the second rule",
+                "Never",
+                json!("Never"),
+                json!([rule("In", &[1]), rule("In", &[2])]),
+                2,
+                true,
+            ),
+            ("no policy of its own", "Never", json!(null), json!([rule("In", &[1])]), 1, false),
+            ("an unknown operator", "Never", json!("Never"), json!([rule("Near", &[1])]), 1, false),
+        ] {
+            let container = json!({"name": "c", "restartPolicy": own, "restartPolicyRules": rules});
+            let container: Container = serde_json::from_value(container).unwrap();
+            let pod =
+                serde_json::from_value(json!({"spec": {"restartPolicy": of_pod, "containers": []}})).unwrap();
+            assert_eq!(restarts_after(&pod, &container, code), want, "{case}");
+        }
+    }
 
     #[test]
     fn a_pod_is_available_when_it_has_been_ready_long_enough() {

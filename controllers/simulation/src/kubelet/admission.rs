@@ -15,6 +15,7 @@ use coracle_pod_resources::{ResourceList, add_resource_list};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{ContainerPort, Node, Pod, PodSpec};
 
+use super::resize;
 use crate::scheduler::is_extended;
 
 /// The pods that kubelets have admitted, and the resources they occupy on their nodes.
@@ -71,6 +72,20 @@ impl AdmittedPods {
         Ok(())
     }
 
+    /// Exchanges the resources of an admitted pod for those of its spec.
+    ///
+    /// # Errors
+    /// The node has no room for them. The pod keeps those that it had.
+    pub fn resize(&mut self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let occupied = self.node_of.get(uid).and_then(|name| self.nodes.get_mut(name));
+        let Some((occupied, spec)) = occupied.zip(pod.spec.as_ref()) else { return self.admit(pod, node) };
+        let old = occupied.give_back(uid);
+        let rejection = occupied.insufficient_resource(pod, spec, node);
+        occupied.take(uid, if rejection.is_some() { old } else { requests(spec) });
+        rejection.map_or(Ok(()), Err)
+    }
+
     /// Releases the resources of the pods of a node other than these, given by their uids.
     pub fn retain(&mut self, node: &str, live: &HashSet<&str>) {
         let Some(occupied) = self.nodes.get(node) else { return };
@@ -85,28 +100,41 @@ impl AdmittedPods {
         let Some(node) = self.node_of.remove(uid) else { return };
         let Some(occupied) = self.nodes.get_mut(&node) else { return };
         occupied.ports.retain(|(owner, _)| owner != uid);
-        for (name, quantity) in occupied.requests.remove(uid).unwrap_or_default() {
-            if let Some(used) = occupied.used.get_mut(&name) {
-                *used = used.minus(&quantity);
-            }
-        }
+        occupied.give_back(uid);
     }
 
     fn add(&mut self, pod: &Pod) {
-        let (Some(uid), Some(node), Some(spec)) = (&pod.metadata.uid, pods::node(pod), &pod.spec) else {
+        let (Some(uid), Some(node), Some(spec)) =
+            (&pod.metadata.uid, pods::node(pod), resize::allocated_spec(pod))
+        else {
             return;
         };
         let occupied = self.nodes.entry(node.to_owned()).or_default();
-        let requests = requests(spec);
-        if occupied.requests.insert(uid.clone(), requests.clone()).is_none() {
-            add_resource_list(&mut occupied.used, &requests);
-            occupied.ports.extend(host_ports(spec).map(|port| (uid.clone(), port.clone())));
+        if !occupied.requests.contains_key(uid) {
+            occupied.take(uid, requests(&spec));
+            occupied.ports.extend(host_ports(&spec).map(|port| (uid.clone(), port.clone())));
             self.node_of.insert(uid.clone(), node.to_owned());
         }
     }
 }
 
 impl Occupied {
+    fn take(&mut self, uid: &str, requests: ResourceList) {
+        add_resource_list(&mut self.used, &requests);
+        self.requests.insert(uid.to_owned(), requests);
+    }
+
+    /// Gives back the resources of a pod, and returns them.
+    fn give_back(&mut self, uid: &str) -> ResourceList {
+        let requests = self.requests.remove(uid).unwrap_or_default();
+        for (name, quantity) in &requests {
+            if let Some(used) = self.used.get_mut(name) {
+                *used = used.minus(quantity);
+            }
+        }
+        requests
+    }
+
     fn rejection(&self, pod: &Pod, spec: &PodSpec, node: &Node) -> Option<Rejection> {
         let is_taken =
             |port: &ContainerPort| self.ports.iter().any(|(_, taken)| host_ports_conflict(port, taken));

@@ -23,6 +23,7 @@ mod mounts;
 mod plan;
 mod pod;
 mod references;
+mod resize;
 pub mod runtime_state;
 mod status;
 mod sub_paths;
@@ -63,6 +64,7 @@ use mounts::{Mounted, Mounts};
 use plan::{Observed, Plan, plan};
 use pod::waits_for_removal;
 use references::References;
+use resize::WaitingResizes;
 use runtime_state::{Obstacles, PodEvent, PodRuntimeState};
 use status::Addresses;
 
@@ -85,6 +87,7 @@ pub struct Kubelet {
     returns: Arc<Mutex<HashMap<String, u32>>>,
     /// None: those of existing pods were not restored yet.
     admitted: Mutex<Option<AdmittedPods>>,
+    resizes: WaitingResizes,
     records: Mutex<HashMap<NamespacedName, PodRecord>>,
     /// None: the addresses of existing pods were not restored yet.
     ip_pool: Mutex<Option<IpPool>>,
@@ -126,6 +129,7 @@ impl Initialize<Settings> for Kubelet {
             mounts: Arc::new(Mounts::new(context)),
             returns: Arc::default(),
             admitted: Mutex::default(),
+            resizes: WaitingResizes::default(),
             records: Mutex::default(),
             ip_pool: Mutex::default(),
             seed: context.settings.seed,
@@ -144,7 +148,10 @@ impl Controller for Kubelet {
         let is_ours = move |pod: &Arc<Pod>| {
             pods::node(pod).and_then(|name| SimulatedNode::named(name, nodes)).is_some()
         };
+        let resizes = self.resizes.clone();
         sources.on(&self.pods, move |change, queue| {
+            let waiting = resizes.after(change.old.as_deref(), change.new.as_deref());
+            waiting.into_iter().for_each(|name| queue.add(name));
             change
                 .name()
                 .filter(|_| change.states().any(is_ours))
@@ -159,10 +166,15 @@ impl Controller for Kubelet {
         if let Some(references) = &self.references {
             references.sources(sources, &pods_of);
         }
-        let (pods, returns) = (self.pods.clone(), self.returns.clone());
+        let (pods, returns, resizes) = (self.pods.clone(), self.returns.clone(), self.resizes.clone());
         sources.on(&self.node_objects, move |change, queue| {
             let ready = |node: &Arc<Node>| ready_status(node) == Some("True");
             let (Some(old), Some(new)) = (&change.old, &change.new) else { return };
+            let allocatable =
+                |node: &Arc<Node>| node.status.as_ref().and_then(|status| status.allocatable.clone());
+            if allocatable(old) != allocatable(new) {
+                resizes.on(&new.name_any()).into_iter().for_each(|name| queue.add(name));
+            }
             let has_returned = !ready(old) && ready(new);
             let overrides = |node: &Arc<Node>| overrides_of(&node.metadata);
             if !has_returned && overrides(old) == overrides(new) {
@@ -212,6 +224,7 @@ impl Controller for Kubelet {
         let mut record = self.record(key, &pod).await;
         if is_finished(&pod) {
             self.references.iter().for_each(|references| references.set_waiting(key, false));
+            self.resizes.remove(key);
             self.release(&record.uid);
             record.state = None;
             if waits_for_removal(&pod) && !record.is_deleted {
@@ -236,7 +249,8 @@ impl Controller for Kubelet {
                 recorder.warning(pod.as_ref(), "InvalidSimulation", warning.clone())
             });
         }
-        let obstacles = self.obstacles(&pod, node_object.as_deref(), &mut record, &recorder, ctx).await?;
+        let mut obstacles = self.obstacles(&pod, node_object.as_deref(), &mut record, &recorder, ctx).await?;
+        obstacles.resize = self.resize(key, &pod, &record, node_object.as_deref()).err();
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, !obstacles.volumes) };
         let state = record.state.as_ref();
@@ -388,6 +402,7 @@ impl Kubelet {
 
     async fn forget(&self, key: &NamespacedName) {
         self.references.iter().for_each(|references| references.set_waiting(key, false));
+        self.resizes.remove(key);
         let record = self.records().remove(key);
         if let Some(record) = record {
             self.release(&record.uid);
@@ -411,7 +426,39 @@ impl Kubelet {
     /// # Errors
     /// It cannot be there.
     fn admit(&self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
-        let rejection = match self.admitted(|admitted| admitted.admit(pod, node)) {
+        self.find_room(node, |admitted| admitted.admit(pod, node))
+    }
+
+    /// Exchanges the resources of a pod for those of its spec, if these differ.
+    ///
+    /// # Errors
+    /// The message about the room that its node lacks. The pod is reconciled when there may be.
+    fn resize(
+        &self,
+        key: &NamespacedName,
+        pod: &Pod,
+        record: &PodRecord,
+        node: Option<&Node>,
+    ) -> Result<(), String> {
+        let is_wanted =
+            record.state.is_some() && pod.metadata.deletion_timestamp.is_none() && resize::is_wanted(pod);
+        let Some(node) = node.filter(|_| is_wanted) else {
+            self.resizes.remove(key);
+            return Ok(());
+        };
+        // Before the attempt: what makes room afterwards is not missed.
+        self.resizes.add(key, &node.name_any());
+        self.find_room(node, |admitted| admitted.resize(pod, node)).map_err(|rejection| rejection.message)?;
+        self.resizes.remove(key);
+        Ok(())
+    }
+
+    fn find_room(
+        &self,
+        node: &Node,
+        attempt: impl Fn(&mut AdmittedPods) -> Result<(), Rejection>,
+    ) -> Result<(), Rejection> {
+        let rejection = match self.admitted(&attempt) {
             Ok(()) => return Ok(()),
             Err(rejection) => rejection,
         };
@@ -422,7 +469,7 @@ impl Kubelet {
         let live = live.filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         self.admitted(|admitted| {
             admitted.retain(name, &live);
-            admitted.admit(pod, node)
+            attempt(admitted)
         })
     }
 

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pod::{closed_gates, full_name, grace_period, waits_for_removal};
+use super::resize;
 
 /// The kubelet's: a container that exits again and again waits so long, then twice as long each
 /// time, at most ...
@@ -26,6 +27,8 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 const FAILED_PULL: Duration = Duration::from_secs(1);
 /// The exit code of a process that was killed, and of one that is not known.
 const KILLED: i32 = 137;
+/// The reason for which a container waits that exits again and again.
+pub const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRuntimeState {
@@ -35,11 +38,13 @@ pub struct PodRuntimeState {
     pub containers: Vec<Container>,
     /// The messages about readiness gates that are not true.
     pub closed_gates: Vec<String>,
+    /// The reason for which the resources of its spec are not allocated yet.
+    pub deferred_resize: Option<String>,
     pub stop: Option<Stop>,
     pub end: Option<End>,
 }
 
-/// The obstacles that keep containers from being started.
+/// The obstacles that keep containers from being started, or from being resized.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Obstacles {
     /// Whether the volumes of the pod cannot be mounted. No container starts then.
@@ -48,12 +53,16 @@ pub struct Obstacles {
     pub missing_images: Images,
     /// The containers whose configuration cannot be made, by name, with the reason.
     pub configuration: BTreeMap<String, String>,
+    /// The reason for which the node has no room for the resources of the spec.
+    pub resize: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     pub name: String,
     pub role: Role,
+    /// The image that it was started with, or waits for.
+    pub image: String,
     pub state: State,
     /// The end of the run before this.
     pub last: Option<Exit>,
@@ -71,7 +80,7 @@ pub struct Container {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Was not started yet.
+    /// Was not started yet, or not again since it was replaced.
     Waiting,
     Running {
         since: Timestamp,
@@ -160,6 +169,10 @@ impl Progress {
         self.events.push(PodEvent { field, r#type, reason, message });
     }
 
+    fn about_pod(&mut self, r#type: EventType, reason: &'static str, message: String) {
+        self.events.push(PodEvent { field: None, r#type, reason, message });
+    }
+
     fn wake_at(&mut self, at: Timestamp) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
@@ -176,7 +189,14 @@ struct During<'a> {
 impl PodRuntimeState {
     pub fn begin(pod: &Pod, now: Timestamp) -> PodRuntimeState {
         let containers = containers(pod).map(|(role, spec)| Container::new(role, &spec)).collect();
-        PodRuntimeState { accepted: now, containers, closed_gates: Vec::new(), stop: None, end: None }
+        PodRuntimeState {
+            accepted: now,
+            containers,
+            closed_gates: Vec::new(),
+            deferred_resize: None,
+            stop: None,
+            end: None,
+        }
     }
 
     /// Restores the state from a status after a restart of this process, or in a fork; None if no
@@ -195,6 +215,7 @@ impl PodRuntimeState {
             }
         }
         state.closed_gates = closed_gates(pod);
+        state.deferred_resize = resize::deferred(pod);
         if waits_for_removal(pod) && state.containers.iter().any(Container::is_running) {
             let since = pods::begin_of_deletion(pod).unwrap_or(state.accepted);
             let is_overdue = state.deadline(pod).is_some_and(|deadline| deadline <= since);
@@ -206,7 +227,7 @@ impl PodRuntimeState {
     /// Returns `true` if a container other than an ephemeral one was started.
     pub fn has_started(&self) -> bool {
         let own = self.containers.iter().filter(|container| container.role != Role::Ephemeral);
-        own.into_iter().any(|container| container.state != State::Waiting)
+        own.into_iter().any(Container::has_started)
     }
 
     /// Returns `true` if the pod has a sandbox: a container of it ran, or failed to start in it.
@@ -223,7 +244,7 @@ impl PodRuntimeState {
     /// Returns `true` if a main container ran.
     pub fn is_initialized(&self) -> bool {
         let ran = |container: &Container| match &container.state {
-            State::Waiting => false,
+            State::Waiting => container.last.is_some(),
             State::Exited(exit) => exit.ran.is_some(),
             State::Running { .. } | State::BackOff { .. } => true,
         };
@@ -250,14 +271,48 @@ impl PodRuntimeState {
         let added = containers(pod).skip(self.containers.len());
         self.containers.extend(added.map(|(role, spec)| Container::new(role, &spec)));
         self.begin_to_stop(pod, now, &mut progress);
+        let during = During { pod, behavior, obstacles, now };
         match self.stop {
-            Some(stop) => self.stop(stop, &During { pod, behavior, obstacles, now }, &mut progress),
-            None if !obstacles.volumes || self.has_started() => {
-                self.run(&During { pod, behavior, obstacles, now }, &mut progress);
+            Some(stop) => self.stop(stop, &during, &mut progress),
+            None => {
+                self.resize(&during, &mut progress);
+                if !obstacles.volumes || self.has_started() {
+                    self.run(&during, &mut progress);
+                }
             }
-            None => {}
         }
         progress
+    }
+
+    /// Gives the containers the resources of the spec, if the node has room for them. Containers
+    /// whose policy says so are restarted.
+    fn resize(&mut self, during: &During<'_>, progress: &mut Progress) {
+        let During { pod, obstacles, .. } = *during;
+        if !resize::is_wanted(pod) {
+            self.deferred_resize = None;
+            return;
+        }
+        if let Some(reason) = &obstacles.resize {
+            // Once for each generation.
+            if self.deferred_resize.is_none() || !resize::is_observed(pod) {
+                progress.about_pod(
+                    EventType::Warning,
+                    "ResizeDeferred",
+                    resize::message("Deferred", pod, reason),
+                );
+            }
+            self.deferred_resize = Some(reason.clone());
+            return;
+        }
+        self.deferred_resize = None;
+        progress.about_pod(EventType::Normal, "ResizeStarted", resize::message("started", pod, ""));
+        for (container, (_, spec)) in self.containers.iter_mut().zip(containers(pod)) {
+            if container.is_running() && resize::needs_restart(pod, &spec) {
+                let message = format!("Container {} resize requires restart", container.name);
+                container.replace(message, &spec, during, progress);
+            }
+        }
+        progress.about_pod(EventType::Normal, "ResizeCompleted", resize::message("completed", pod, ""));
     }
 
     /// Returns the time at which the pod exceeds its `activeDeadlineSeconds`.
@@ -277,8 +332,7 @@ impl PodRuntimeState {
             return;
         }
         if is_overdue {
-            let (r#type, message) = (EventType::Normal, DEADLINE_EXCEEDED.1.to_owned());
-            progress.events.push(PodEvent { field: None, r#type, reason: DEADLINE_EXCEEDED.0, message });
+            progress.about_pod(EventType::Normal, DEADLINE_EXCEEDED.0, DEADLINE_EXCEEDED.1.to_owned());
         }
         self.stop = Some(Stop { since: now, is_overdue });
         for container in self.containers.iter().filter(|container| container.is_running()) {
@@ -312,14 +366,15 @@ impl PodRuntimeState {
         for (container, (_, spec)) in self.containers.iter_mut().zip(containers(during.pod)) {
             match &container.state {
                 State::Running { .. } => container.exit(0, &spec, during),
-                State::Waiting if self.stop.is_none() => {}
-                State::Waiting => container.state = State::Exited(Exit::without_run(KILLED)),
-                State::BackOff { .. } => {
-                    container.state = State::Exited(container.last.take().unwrap_or(Exit::without_run(0)));
+                State::Waiting if self.stop.is_none() && container.last.is_none() => {}
+                State::Waiting | State::BackOff { .. } => {
+                    let last = container.last.take();
+                    container.state = State::Exited(last.unwrap_or(Exit::without_run(KILLED)));
                 }
                 State::Exited(_) => {}
             }
         }
+        self.deferred_resize = None;
         let is_overdue = self.stop.is_some_and(|stop| stop.is_overdue);
         let is_well =
             |container: &Container| matches!(&container.state, State::Exited(exit) if exit.code == 0);
@@ -343,7 +398,7 @@ impl PodRuntimeState {
             if role == Role::Ephemeral {
                 break;
             }
-            if is_blocked && matches!(container.state, State::Waiting) {
+            if is_blocked && !container.has_started() {
                 return;
             }
             container.run(&spec, during, progress);
@@ -379,6 +434,7 @@ impl Container {
         Container {
             name: spec.name.clone(),
             role,
+            image: spec.image.clone().unwrap_or_default(),
             state: State::Waiting,
             last: None,
             restarts: 0,
@@ -404,13 +460,14 @@ impl Container {
         };
         self.last = exit(&status.last_state);
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
-        let is_waiting = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
+        let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+        let is_backing_off = waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some(CRASH_LOOP));
         if let Some(since) = running.and_then(|running| running.started_at.as_ref()) {
             self.state = State::Running { since: since.0 };
         } else if let Some(exit) = exit(&status.state) {
             self.state = State::Exited(exit);
         } else if let Some((_, finished)) =
-            self.last.as_ref().and_then(|last| last.ran).filter(|_| is_waiting)
+            self.last.as_ref().and_then(|last| last.ran).filter(|_| is_backing_off)
         {
             let length = self.back_off.unwrap_or(FIRST_BACK_OFF);
             self.state = State::BackOff { until: after(finished, length), length };
@@ -421,18 +478,33 @@ impl Container {
         matches!(self.state, State::Running { .. })
     }
 
+    /// Returns `true` if it was started once.
+    pub fn has_started(&self) -> bool {
+        self.state != State::Waiting || self.last.is_some()
+    }
+
     /// Returns `true` if it runs, and has passed its startup probe.
     fn is_started(&self) -> bool {
         self.is_running() && !self.is_starting
     }
 
     /// Records that a probe has failed so often that the container is killed.
-    fn report_killing(&self, probe: &FailingProbe, progress: &mut Progress) {
+    fn report_failure(&self, probe: &FailingProbe, restarts: bool, progress: &mut Progress) {
         let FailingProbe { kind, output, .. } = probe;
         progress.record(self, EventType::Warning, "Unhealthy", format!("{kind} probe failed: {output}"));
-        let message =
-            format!("Container {} failed {} probe, will be restarted", self.name, kind.to_ascii_lowercase());
+        let message = self.killing(&format!("failed {} probe", kind.to_ascii_lowercase()), restarts);
         progress.record(self, EventType::Normal, "Killing", message);
+    }
+
+    /// Returns the message that the container is killed. The kubelet says of main containers alone
+    /// that they will be restarted.
+    fn killing(&self, why: &str, restarts: bool) -> String {
+        let name = &self.name;
+        match self.role {
+            Role::Sidecar => format!("Init container {name} {why}"),
+            _ if restarts => format!("Container {name} {why}, will be restarted"),
+            _ => format!("Container {name} {why}"),
+        }
     }
 
     /// Records that a probe begins to keep the container from being ready.
@@ -447,13 +519,17 @@ impl Container {
     fn run(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
         let During { pod, behavior, now, .. } = *during;
         let role = self.role;
+        self.follow_image(spec, during, progress);
         loop {
             match self.state.clone() {
                 State::Waiting => {
                     if self.is_held(spec, during, progress) {
                         return;
                     }
-                    self.start(spec, now, progress);
+                    match self.last {
+                        Some(_) => self.restart(spec, now, progress),
+                        None => self.start(spec, now, progress),
+                    }
                 }
                 State::Running { since } => {
                     let started = Started { pod, role, container: spec, at: since };
@@ -466,7 +542,8 @@ impl Container {
                         let at = after(since, ending.after);
                         if at <= now {
                             if let Some(probe) = probe {
-                                self.report_killing(&probe, progress);
+                                let restarts = restarts_after(pod, spec, KILLED);
+                                self.report_failure(&probe, restarts, progress);
                             }
                             self.exit(ending.code, spec, during);
                             continue;
@@ -518,6 +595,24 @@ impl Container {
                 State::BackOff { until, .. } => return progress.wake_at(until),
             }
         }
+    }
+
+    /// Replaces a container whose image has changed; nothing is held against the new one.
+    fn follow_image(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
+        let image = spec.image.as_deref().unwrap_or_default();
+        if image == self.image {
+            return;
+        }
+        match self.state {
+            State::Running { .. } if self.role == Role::Init => return,
+            State::Running { .. } => {
+                self.replace(self.killing("definition changed", true), spec, during, progress);
+            }
+            State::BackOff { .. } => self.state = State::Waiting,
+            State::Waiting | State::Exited(_) => {}
+        }
+        image.clone_into(&mut self.image);
+        (self.hold, self.back_off) = (None, None);
     }
 
     /// Makes the attempts that are due, and returns `true` if an obstacle keeps the container from
@@ -573,6 +668,15 @@ impl Container {
         }
         progress.wake_at(if is_over { after(attempted, length) } else { shown_until });
         self.hold = Some(Hold::Image { backs_off: is_over, attempted, length });
+    }
+
+    /// Stops a container that runs, and has it started again whatever its policy.
+    fn replace(&mut self, message: String, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
+        progress.record(self, EventType::Normal, "Killing", message);
+        self.exit(during.behavior.stopped_code(during.pod), spec, during);
+        if let State::Exited(exit) = std::mem::replace(&mut self.state, State::Waiting) {
+            self.last = Some(exit);
+        }
     }
 
     fn restart(&mut self, spec: &Spec, now: Timestamp, progress: &mut Progress) {

@@ -14,8 +14,10 @@ use serde_json::{Value, json};
 
 use super::admission::Rejection;
 use super::pod::full_name;
+use super::resize;
 use super::runtime_state::{
-    Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image, never_pulled,
+    CRASH_LOOP, Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image,
+    never_pulled,
 };
 
 /// The addresses of a pod and its node.
@@ -33,6 +35,10 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
         status.conditions.iter().flatten().map(|condition| json!({"type": condition.type_})).collect();
     let mut status = json!(status);
     status["$setElementOrder/conditions"] = json!(order);
+    if state.deferred_resize.is_none() && resize::deferred(pod).is_some() {
+        let gone = json!({"$patch": "delete", "type": resize::PENDING});
+        status["conditions"].as_array_mut().into_iter().for_each(|conditions| conditions.push(gone.clone()));
+    }
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
 }
 
@@ -46,14 +52,19 @@ pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
 }
 
 fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {
+    let is_deferred = state.deferred_resize.is_some();
+    let resources = pod.spec.as_ref().filter(|spec| spec.resources.is_some() && !is_deferred);
     let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
         let listed = state.containers.iter().zip(containers(pod)).filter(|(_, (role, _))| is_listed(*role));
-        let list: Vec<_> =
-            listed.map(|(container, (_, spec))| container_status(pod, container, &spec)).collect();
+        let list: Vec<_> = listed
+            .map(|(container, (_, spec))| container_status(pod, container, &spec, is_deferred))
+            .collect();
         (!list.is_empty()).then_some(list)
     };
     let stopped = state.stop.filter(|stop| stop.is_overdue && state.end.is_some());
     let mut status = PodStatus {
+        allocated_resources: resources.map(resize::allocated_requests),
+        resources: resources.and_then(|spec| spec.resources.clone()),
         conditions: Some(conditions(pod, state, now)),
         container_statuses: list(|role| role == Role::Main),
         ephemeral_container_statuses: list(|role| role == Role::Ephemeral),
@@ -88,7 +99,7 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
 
 /// Returns `true` if a pod stays pending until this container starts.
 fn is_awaited(container: &Container) -> bool {
-    container.state == State::Waiting && container.role != Role::Ephemeral
+    !container.has_started() && container.role != Role::Ephemeral
 }
 
 type Condition = (&'static str, bool, Option<&'static str>, String);
@@ -103,7 +114,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
         ref same => same.clone(),
     };
     let named = |name, (is_true, reason, message): (bool, _, _)| (name, is_true, reason, message);
-    [
+    let mut conditions: Vec<PodCondition> = [
         named("PodReadyToStartContainers", (has_sandbox, None, String::new())),
         named("Initialized", initialized(state)),
         named("Ready", ready),
@@ -111,7 +122,12 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
         named("PodScheduled", (true, None, String::new())),
     ]
     .map(|condition| dated(pod, condition, now))
-    .into()
+    .into();
+    if let Some(reason) = &state.deferred_resize {
+        let pending = (resize::PENDING, true, Some("Deferred"), reason.clone());
+        conditions.push(dated(pod, pending, now));
+    }
+    conditions
 }
 
 /// Sets the times of a condition; it keeps its transition time if its status does not change.
@@ -135,7 +151,7 @@ fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) 
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
         (_, Role::Init) => false,
-        (state, _) => *state != State::Waiting && (!container.is_starting || is_initialized),
+        _ => container.has_started() && (!container.is_starting || is_initialized),
     };
     let init = state.containers.iter();
     let init = init.filter(|container| matches!(container.role, Role::Init | Role::Sidecar));
@@ -168,16 +184,17 @@ fn containers_ready(state: &PodRuntimeState) -> (bool, Option<&'static str>, Str
     }
 }
 
-fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerStatus {
-    let image = spec.image.clone().unwrap_or_default();
+fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: bool) -> ContainerStatus {
+    let image = container.image.clone();
     let id = |instance: u32| {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         format!("coracle://{}", digest(&format!("{uid} {} {instance}", container.name)))
     };
     // The instance that ended last is the one before that which runs.
-    let last_instance = container.restarts.saturating_sub(u32::from(container.is_running()));
+    let is_next = matches!(container.state, State::Running { .. } | State::Exited(_));
+    let last_instance = container.restarts.saturating_sub(u32::from(is_next));
     let has_run = match &container.state {
-        State::Waiting => false,
+        State::Waiting => container.last.is_some(),
         State::Exited(exit) => exit.ran.is_some(),
         State::Running { .. } | State::BackOff { .. } => true,
     };
@@ -188,7 +205,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerS
             let seconds = go_seconds(length.as_secs());
             let (name, pod) = (&container.name, full_name(pod));
             waiting = Some(ContainerStateWaiting {
-                reason: Some("CrashLoopBackOff".to_owned()),
+                reason: Some(CRASH_LOOP.to_owned()),
                 message: Some(format!("back-off {seconds} restarting failed container={name} pod={pod}")),
             });
         }
@@ -201,7 +218,8 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec) -> ContainerS
         terminated: Some(ended(exit, id(last_instance))),
         ..ContainerState::default()
     });
-    let resources = spec.resources.clone();
+    let allocated = resize::allocated(pod, &container.name).filter(|_| is_deferred);
+    let resources = allocated.or(spec.resources.as_ref()).cloned();
     ContainerStatus {
         allocated_resources: resources.as_ref().and_then(|resources| resources.requests.clone()),
         container_id: has_run.then(|| id(container.restarts)),

@@ -9,6 +9,8 @@ use serde_json::json;
 
 use super::super::runtime_state::{Progress, State};
 
+mod replaced;
+
 /// A pod, the start time, and the state of its kubelet.
 struct Scenario {
     pod: Pod,
@@ -48,6 +50,15 @@ impl Scenario {
 
     /// Runs the kubelet at a time and returns the status that it writes; None if it writes none.
     fn at(&mut self, millis: i64) -> Option<String> {
+        self.step(millis, false)
+    }
+
+    /// Has the status written whatever has changed, as for another generation of the pod.
+    fn write(&mut self, millis: i64) {
+        self.step(millis, true);
+    }
+
+    fn step(&mut self, millis: i64, is_outdated: bool) -> Option<String> {
         let (behavior, warnings) = PodBehavior::of(&self.pod, &[], Profile::Realistic);
         assert_eq!(warnings, [""; 0]);
         let now = self.start + millis.milliseconds();
@@ -62,7 +73,7 @@ impl Scenario {
             state,
             behavior: &behavior,
             obstacles: &obstacles,
-            is_outdated: false,
+            is_outdated,
             addresses,
             now,
         });
@@ -72,6 +83,7 @@ impl Scenario {
         self.reported = plan.events.iter().map(|h| format!("{} {}", h.reason, h.message)).collect();
         let mut status = plan.status?["status"].take();
         status.as_object_mut().unwrap().remove("$setElementOrder/conditions");
+        status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
         self.pod.status = Some(serde_json::from_value(status).unwrap());
         Some(self.shown())
     }

@@ -1,0 +1,203 @@
+//! The resize of pods in place (KEP-1287): a kubelet allocates the resources of the spec once the
+//! node has room for them. Which it has allocated is in the status of the containers.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use coracle_controller_runtime::cache::NamespacedName;
+use coracle_kinds::pods::{self, Role, containers};
+use coracle_kinds::resources::{amount, requests, resource_list};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, Pod, PodCondition, PodSpec, ResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::simulated::is_finished;
+
+/// The condition of a pod that waits for room on its node.
+pub const PENDING: &str = "PodResizePending";
+
+/// The pods that wait for room on their nodes, by name, with the node.
+#[derive(Clone, Default)]
+pub struct WaitingResizes(Arc<Mutex<HashMap<NamespacedName, String>>>);
+
+impl WaitingResizes {
+    pub fn add(&self, pod: &NamespacedName, node: &str) {
+        self.0.lock().insert(pod.clone(), node.to_owned());
+    }
+
+    pub fn remove(&self, pod: &NamespacedName) {
+        self.0.lock().remove(pod);
+    }
+
+    /// Returns the pods that wait for room on a node.
+    pub fn on(&self, node: &str) -> Vec<NamespacedName> {
+        let waiting = self.0.lock();
+        waiting.iter().filter(|(_, of)| *of == node).map(|(pod, _)| pod.clone()).collect()
+    }
+
+    /// Returns the pods that wait for room where a change of another pod may have made some.
+    pub fn after(&self, old: Option<&Pod>, new: Option<&Pod>) -> Vec<NamespacedName> {
+        let has_waiting = !self.0.lock().is_empty();
+        let freed = old.filter(|old| has_waiting && may_make_room(old, new)).and_then(pods::node);
+        freed.map(|node| self.on(node)).unwrap_or_default()
+    }
+}
+
+fn may_make_room(old: &Pod, new: Option<&Pod>) -> bool {
+    let has_changed = |new: &Pod| {
+        let allocated = |pod| statuses(pod).map(|status| &status.allocated_resources);
+        is_finished(new) || !allocated(old).eq(allocated(new))
+    };
+    !is_finished(old) && new.is_none_or(has_changed)
+}
+
+/// Returns `true` if the resources of a pod are not those that its kubelet has allocated.
+pub fn is_wanted(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let of_pod = pod.status.as_ref().and_then(|status| status.resources.as_ref());
+    of_pod.zip(spec.resources.as_ref()).is_some_and(|(allocated, wanted)| differ(allocated, wanted))
+        || resizable(pod).any(|container| {
+            let none = ResourceRequirements::default();
+            let wanted = container.resources.as_ref().unwrap_or(&none);
+            allocated(pod, &container.name).is_some_and(|allocated| differ(allocated, wanted))
+        })
+}
+
+/// Returns `true` if a container has to be restarted for its resources to change.
+pub fn needs_restart(pod: &Pod, container: &Container) -> bool {
+    let Some(allocated) = allocated(pod, &container.name) else { return false };
+    let none = ResourceRequirements::default();
+    let wanted = container.resources.as_ref().unwrap_or(&none);
+    let lists = [(&allocated.requests, &wanted.requests), (&allocated.limits, &wanted.limits)];
+    let lists = lists.map(|(old, new)| (resource_list(old.as_ref()), resource_list(new.as_ref())));
+    let policies = container.resize_policy.iter().flatten();
+    policies.filter(|policy| policy.restart_policy == "RestartContainer").any(|policy| {
+        lists
+            .iter()
+            .any(|(old, new)| amount(old, &policy.resource_name) != amount(new, &policy.resource_name))
+    })
+}
+
+/// Returns the resources that a kubelet has allocated to a container.
+pub fn allocated<'a>(pod: &'a Pod, container: &str) -> Option<&'a ResourceRequirements> {
+    statuses(pod).find(|status| status.name == container)?.resources.as_ref()
+}
+
+/// Returns the spec of a pod with the resources that its kubelet has allocated.
+pub fn allocated_spec(pod: &Pod) -> Option<Cow<'_, PodSpec>> {
+    let spec = pod.spec.as_ref()?;
+    if pending(pod).is_none() {
+        return Some(Cow::Borrowed(spec));
+    }
+    let mut spec = spec.clone();
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        if let Some(allocated) = allocated(pod, &container.name) {
+            container.resources = Some(allocated.clone());
+        }
+    }
+    if let Some(allocated) = pod.status.as_ref().and_then(|status| status.resources.clone()) {
+        spec.resources = Some(allocated);
+    }
+    Some(Cow::Owned(spec))
+}
+
+/// Returns the requests of a pod as its status has them.
+pub fn allocated_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
+    requests(spec).into_iter().map(|(name, amount)| (name, Quantity(amount.to_string()))).collect()
+}
+
+/// Returns the message of the condition of a pod that waits for room.
+pub fn deferred(pod: &Pod) -> Option<String> {
+    Some(pending(pod)?.message.clone().unwrap_or_default())
+}
+
+/// Returns `true` if the condition of a pod that waits for room is about its present generation.
+pub fn is_observed(pod: &Pod) -> bool {
+    pending(pod).is_some_and(|condition| condition.observed_generation == pod.metadata.generation)
+}
+
+fn pending(pod: &Pod) -> Option<&PodCondition> {
+    pods::conditions(pod).find(|condition| condition.type_ == PENDING)
+}
+
+/// Returns the message of an event, with the resources of all containers.
+///
+/// - `what`: what has become of the resize
+/// - `error`: the reason for which it has failed
+pub fn message(what: &str, pod: &Pod, error: &str) -> String {
+    let list = |is_listed: fn(Role) -> bool| {
+        let listed = containers(pod).filter(|(role, _)| is_listed(*role));
+        let summary = |container: &Container| ContainerSummary {
+            name: container.name.clone(),
+            resources: container.resources.clone().unwrap_or_default().into(),
+        };
+        listed.map(|(_, container)| summary(&container)).collect()
+    };
+    let summary = Summary {
+        init_containers: list(|role| matches!(role, Role::Init | Role::Sidecar)),
+        containers: list(|role| role == Role::Main),
+        generation: pod.metadata.generation.unwrap_or_default(),
+        error,
+    };
+    match serde_json::to_string(&summary) {
+        Ok(summary) => format!("Pod resize {what}: {summary}"),
+        Err(_) => format!("Pod resize {what}"),
+    }
+}
+
+/// The resources of a pod in events, in the kubelet's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<ContainerSummary>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    containers: Vec<ContainerSummary>,
+    generation: i64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
+}
+
+#[derive(Serialize)]
+struct ContainerSummary {
+    name: String,
+    resources: ResourcesSummary,
+}
+
+#[derive(Serialize)]
+struct ResourcesSummary {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<BTreeMap<String, Quantity>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<BTreeMap<String, Quantity>>,
+}
+
+impl From<ResourceRequirements> for ResourcesSummary {
+    fn from(resources: ResourceRequirements) -> ResourcesSummary {
+        ResourcesSummary { limits: resources.limits, requests: resources.requests }
+    }
+}
+
+/// Iterates over the containers that can be resized.
+fn resizable(pod: &Pod) -> impl Iterator<Item = Cow<'_, Container>> {
+    let resizable = containers(pod).filter(|(role, _)| matches!(role, Role::Main | Role::Sidecar));
+    resizable.map(|(_, container)| container)
+}
+
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let lists =
+        pod.status.iter().flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    lists.flatten().flatten()
+}
+
+/// Returns `true` if the amounts differ, however they are written.
+fn differ(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
+    let lists = [(&one.requests, &other.requests), (&one.limits, &other.limits)];
+    lists
+        .into_iter()
+        .any(|(one, other)| one != other && resource_list(one.as_ref()) != resource_list(other.as_ref()))
+}
