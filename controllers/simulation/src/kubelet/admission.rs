@@ -291,4 +291,32 @@ mod tests {
         admitted.retain("n", &HashSet::from(["d"]));
         assert_eq!(admitted.admit(&pod("b", port), &node()), Ok(()));
     }
+
+    #[test]
+    fn a_resize_takes_what_is_free_beside_the_others() {
+        let mut admitted = AdmittedPods::default();
+        for uid in ["a", "b"] {
+            assert_eq!(admitted.admit(&pod(uid, asking("cpu", "1")), &node()), Ok(()));
+        }
+        let grown = pod("a", asking("cpu", "1500m"));
+        let message =
+            |resized: Result<(), Rejection>| resized.map_err(|rejection| rejection.message).unwrap_err();
+        let full = "Node didn't have enough resource: cpu, requested: 1500, used: 1000, capacity: 2000";
+        assert_eq!(message(admitted.resize(&grown, &node())), full);
+        assert_eq!(message(admitted.resize(&grown, &node())), full, "it keeps what it had");
+        assert_eq!(admitted.resize(&pod("b", asking("cpu", "500m")), &node()), Ok(()));
+        assert_eq!(admitted.resize(&grown, &node()), Ok(()));
+        assert_eq!(admitted.resize(&grown, &node()), Ok(()), "again");
+        admitted.release("b");
+        assert_eq!(admitted.resize(&pod("a", asking("cpu", "2")), &node()), Ok(()));
+        // After a restart of the process it has what its status says.
+        let mut deferred = Pod::clone(&grown);
+        deferred.status = serde_json::from_value(json!({
+            "conditions": [{"type": "PodResizePending", "status": "True"}],
+            "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}],
+        }))
+        .unwrap();
+        let mut restored = AdmittedPods::with([Arc::new(deferred)].into_iter());
+        assert_eq!(restored.admit(&pod("b", asking("cpu", "1500m")), &node()), Ok(()));
+    }
 }
