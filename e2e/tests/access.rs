@@ -152,6 +152,114 @@ async fn virtual_resources_need_their_namespace() -> Result<()> {
     Ok(())
 }
 
+/// Checks that nobody learns what is in an object that they must not read from the messages of a
+/// policy with that object as its parameter.
+#[tokio::test]
+async fn authors_of_policies_must_be_allowed_to_read_the_parameters() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (control_plane, mut admin, mut alice) = start(directory.path()).await?;
+    let policies = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"];
+    grant(&mut admin, "policies", &["create", "update"], &policies).await?;
+    grant(&mut admin, "configmaps", &["get", "create"], &["configmaps"]).await?;
+    let at = |resource: &str| format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    let policy = |name: &str, kind: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": kind},
+            "matchConstraints": {"resourceRules": [rule]},
+            "validations": [{"expression": "false", "messageExpression": "string(params.data.password)"}],
+        }})
+    };
+    let (code, refused) = send(&mut alice, "POST", &at(policies[0]), &policy("p", "Secret")).await?;
+    let message = "must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    ensure!(code == 422 && refused["message"].as_str().unwrap_or_default().ends_with(message), "{refused}");
+    let (code, response) = send(&mut alice, "POST", &at(policies[0]), &policy("own", "ConfigMap")).await?;
+    ensure!(code == 201, "{response}");
+    let (code, response) = send(&mut admin, "POST", &at(policies[0]), &policy("p", "Secret")).await?;
+    ensure!(code == 201, "{response}");
+    let binding = json!({"metadata": {"name": "b"}, "spec": {
+        "policyName": "p", "validationActions": ["Deny"],
+        "paramRef": {"name": "s", "namespace": "default", "parameterNotFoundAction": "Deny"},
+    }});
+    let (code, refused) = send(&mut alice, "POST", &at(policies[1]), &binding).await?;
+    let message = "does not have \"get\" permission on the object referenced by paramRef";
+    ensure!(code == 422 && refused["message"].as_str().unwrap_or_default().ends_with(message), "{refused}");
+    control_plane.shutdown().await?;
+    Ok(())
+}
+
+/// Checks that a policy that denies everything still leaves a way to find that out, and to mend it.
+#[tokio::test]
+async fn a_policy_for_everything_spares_reviews_and_policies() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let (control_plane, mut admin, _) = start(directory.path()).await?;
+    let at = |resource: &str| format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+    let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["*"], "resources": resources});
+    let policy = |name: &str, rule: Value| {
+        json!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}],
+        }})
+    };
+    let binding = |name: &str| json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let account = json!({"metadata": {"name": "default"}});
+    // The account may have been created by its controller.
+    send(&mut admin, "POST", "/api/v1/namespaces/default/serviceaccounts", &account).await?;
+    let (code, response) = send(&mut admin, "POST", "/api/v1/namespaces/default/pods", &pod).await?;
+    ensure!(code == 201, "{response}");
+    let target = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+    for (name, rule) in [("bindings", rule("", &["bindings"])), ("everything", rule("*", &["*"]))] {
+        for (resource, object) in [
+            ("validatingadmissionpolicies", policy(name, rule)),
+            ("validatingadmissionpolicybindings", binding(name)),
+        ] {
+            let (code, response) = send(&mut admin, "POST", &at(resource), &object).await?;
+            ensure!(code == 201, "{response}");
+        }
+        let (code, response) =
+            send(&mut admin, "POST", "/api/v1/namespaces/default/bindings", &target).await?;
+        ensure!(
+            code == 422
+                && response["message"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .starts_with("bindings \"p\" is forbidden"),
+            "{response}"
+        );
+        if name == "bindings" {
+            let path = "/api/v1/namespaces/default/pods/p/binding";
+            let (code, response) = send(&mut admin, "POST", path, &target).await?;
+            ensure!(code == 201, "{response}");
+        }
+    }
+    let attributes = json!({"verb": "get", "resource": "pods"});
+    for (path, spec) in [
+        ("authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"resourceAttributes": attributes})),
+        (
+            "authorization.k8s.io/v1/subjectaccessreviews",
+            json!({"user": "u", "resourceAttributes": attributes}),
+        ),
+        ("authorization.k8s.io/v1/selfsubjectrulesreviews", json!({"namespace": "default"})),
+        ("authentication.k8s.io/v1/tokenreviews", json!({"token": "x"})),
+    ] {
+        let (code, response) =
+            send(&mut admin, "POST", &format!("/apis/{path}"), &json!({"spec": spec})).await?;
+        ensure!(code == 201, "{path}: {response}");
+    }
+    let webhooks = json!({"metadata": {"name": "w"}, "webhooks": []});
+    let (code, response) =
+        send(&mut admin, "POST", &at("validatingwebhookconfigurations"), &webhooks).await?;
+    ensure!(code == 422, "{response}");
+    let (code, response) =
+        send(&mut admin, "DELETE", &at("validatingadmissionpolicybindings/everything"), &json!({})).await?;
+    ensure!(code == 200, "{response}");
+    let (code, response) =
+        send(&mut admin, "POST", &at("validatingwebhookconfigurations"), &webhooks).await?;
+    ensure!(code == 201, "{response}");
+    control_plane.shutdown().await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn reviews_have_no_tables() -> Result<()> {
     let directory = tempfile::tempdir()?;

@@ -152,6 +152,16 @@ async fn paths_bodies_and_options_that_contradict_each_other() -> Result<()> {
             other_namespace,
         ),
         ("POST", "/api/v1/bindings".to_owned(), json!({}), unknown),
+        ("GET", "/api/v1/namespaces//pods/p".to_owned(), Value::Null, "400 Namespace parameter required."),
+        ("DELETE", "/api/v1/namespaces//pods/p".to_owned(), Value::Null, "400 Namespace parameter required."),
+        ("POST", "/api/v1/namespaces//pods".to_owned(), pod("q"), unknown),
+        (
+            "POST",
+            format!("{default}/pods/p/exec?command=a&dryRun=All"),
+            Value::Null,
+            "400 dryRun is not supported",
+        ),
+        ("GET", format!("{default}/pods/p/proxy/x?dryRun="), Value::Null, "400 dryRun is not supported"),
         ("GET", format!("{default}/bindings/p"), Value::Null, unknown),
         ("DELETE", "/apis/authentication.k8s.io/v1/tokenreviews/x".to_owned(), Value::Null, unknown),
         (
@@ -189,6 +199,14 @@ async fn paths_bodies_and_options_that_contradict_each_other() -> Result<()> {
     }
     let (code, _) = client.call("GET", &format!("{default}/pods/p"), &[], Value::Null).await?;
     assert_eq!(code, 200, "nothing evicted it");
+    for (path, count) in [
+        ("/api/v1/namespaces//pods", 1),
+        ("/api/v1/namespaces//pods?fieldSelector=spec.host%3Dnowhere", 0),
+        ("/api/v1/pods?fieldSelector=spec.host%3D", 1),
+    ] {
+        let (code, list) = client.call("GET", path, &[], Value::Null).await?;
+        assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(count)), "{path}: {list}");
+    }
     let token = client.call("POST", &format!("{default}/serviceaccounts/a/token"), &[], json!({})).await?.1;
     let fields = &token["metadata"]["managedFields"][0]["fieldsV1"];
     assert_eq!(*fields, json!({"f:spec": {"f:expirationSeconds": {}}}), "{token}");

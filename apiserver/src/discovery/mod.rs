@@ -179,7 +179,9 @@ impl Discovery {
                 Some(negotiated.and_then(|negotiated| negotiated.write(&document)))
             }
             ["api", version] => self.version(&state, "", version, method, headers, &query),
-            ["apis", group, version] => self.version(&state, group, version, method, headers, &query),
+            ["apis", group, version] if !group.is_empty() => {
+                self.version(&state, group, version, method, headers, &query)
+            }
             _ => None,
         }
     }

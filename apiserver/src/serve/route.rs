@@ -56,9 +56,15 @@ impl Call<'_> {
         if info.is_custom() {
             return self.custom_route(info);
         }
+        // Clients make such a path of an empty namespace, and mean all of them.
+        let is_of_all = request.in_namespace && request.namespace.is_empty();
+        if info.namespaced && is_of_all && request.named {
+            return Err(Error::bad_request("Namespace parameter required."));
+        }
         let fits = if info.namespaced {
-            let is_everywhere = !request.in_namespace && info.has_verb("list");
-            request.in_namespace && !request.namespace.is_empty() || !request.named && is_everywhere
+            let is_read = matches!(request.verb, Verb::List | Verb::Watch);
+            let is_everywhere = if is_of_all { is_read } else { !request.in_namespace };
+            request.in_namespace && !is_of_all || !request.named && is_everywhere && info.has_verb("list")
         } else {
             !request.in_namespace
         };

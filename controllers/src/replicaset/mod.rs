@@ -117,10 +117,17 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
         outcome?;
         written?;
         let is_full = usize::try_from(owner.replicas()).is_ok_and(|wanted| wanted <= active.len());
-        match replaceable.filter(|_| !is_full) {
-            Some(_) => Ok(Action::Requeue(REJECTED_PODS.after(pacing::UNTIL_NEXT_REPLACEMENTS))),
-            None => Ok(requeue(owner.as_ref(), &active, now)),
-        }
+        let is_limited = replaceable.is_some() && !is_full && owner.meta().deletion_timestamp.is_none();
+        let replacements = is_limited.then_some(pacing::UNTIL_NEXT_REPLACEMENTS);
+        let available = until_available(owner.as_ref(), &active, now);
+        Ok(match (available, replacements) {
+            (Some(available), None) => Action::Requeue(MIN_READY.after(available)),
+            (Some(available), Some(replacements)) if available < replacements => {
+                Action::Requeue(MIN_READY.after(available))
+            }
+            (_, Some(replacements)) => Action::Requeue(REJECTED_PODS.after(replacements)),
+            (None, None) => Action::AwaitChange,
+        })
     }
 
     fn on_stale_cache(&self, group: &str, resource: &str) {
@@ -207,8 +214,8 @@ fn selector<O: ReplicaOwner>(owner: &O) -> Option<Selector> {
     Selector::try_from(owner.label_selector()?).ok()
 }
 
-/// Requeues the owner at the time at which its next ready pod becomes available.
-fn requeue<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> Action {
+/// Returns the time until the next ready pod of an owner becomes available.
+fn until_available<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let seconds = owner.min_ready_seconds();
     let waits = |pod: &&Arc<Pod>| pods::is_ready(pod) && !pods::is_available(pod, seconds, now);
     let whole = Duration::from_secs(seconds.unsigned_abs().into());
@@ -216,5 +223,5 @@ fn requeue<O: ReplicaOwner>(owner: &O, active: &[Arc<Pod>], now: Timestamp) -> A
         // A pod without a time may get one.
         pods::time_until_available(pod, seconds, now).unwrap_or(whole)
     });
-    left.min().map_or(Action::AwaitChange, |left| Action::Requeue(MIN_READY.after(left)))
+    left.min()
 }

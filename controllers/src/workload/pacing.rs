@@ -3,8 +3,8 @@
 //!
 //! kube-controller-manager creates all pods that an owner wants, slowed down only by the rate of
 //! its requests. Without that rate an owner of billions would fill the memory before anybody can
-//! intervene. Nor would it come to rest with pods that their kubelet rejects, which are replaced
-//! again and again.
+//! intervene. Pods that their kubelet rejects are replaced again and again; without a rate, thousands
+//! of them in a second.
 
 use std::borrow::Borrow;
 use std::time::Duration;

@@ -125,8 +125,8 @@ impl Testing {
     ///
     /// # Errors
     /// 409 if the clock is real, more timers would fire than may, or the control plane is being
-    /// stopped; 422 for values that are out of range; 504 if the control plane does not come to rest. The clock stays at the time that it
-    /// has come to.
+    /// stopped; 422 for values that are out of range; 504 if the control plane does not come to
+    /// rest. The clock stays at the time that it has come to.
     pub async fn move_clock(&self, request: &ClockRequest) -> Result<ClockMoved> {
         if let Some(reason) = self.0.frozen.get() {
             return Err(conflict(reason));

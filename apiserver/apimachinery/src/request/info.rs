@@ -212,8 +212,9 @@ fn resource_request(method: &Method, path: &str, query: &Query) -> Option<Resour
         Method::GET | Method::HEAD => Verb::List,
         _ => Verb::None,
     };
-    if matches!(request.verb, Verb::List | Verb::Watch) && !request.named {
-        // A field selector for one name is authorized as a request for that name.
+    if matches!(request.verb, Verb::List | Verb::Watch) && !request.named && !watch_prefix {
+        // A field selector for one name is authorized as a request for that name, but below the
+        // old paths of watches.
         let selector = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
         if let Some(name) = selector.as_ref().and_then(|s| s.exact("metadata.name"))
             && content::path_segment(name).is_empty()
@@ -248,6 +249,7 @@ mod tests {
             ("PUT /api/v1/namespaces/n/finalize", "update /v1 n/namespaces/n/finalize"),
             ("GET /api/v1/watch/namespaces/n/pods/p", "watch /v1 n/pods/p"),
             ("GET /api/v1/pods?fieldSelector=metadata.name%3Dx", "list /v1 pods/x"),
+            ("GET /api/v1/watch/pods?fieldSelector=metadata.name%3Dx", "watch /v1 pods"),
             ("GET /api/v1/namespaces/%6E/pods/p%2Dq", "get /v1 n/pods/p-q"),
             ("GET /api/v1/watch", "list /v1 watch"),
             ("GET /api/v1/namespaces/n/pods/", "list /v1 n/pods"),

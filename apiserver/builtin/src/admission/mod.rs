@@ -8,6 +8,7 @@ mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
 mod limit_ranger;
+mod param_access;
 mod persistent_volume_claim_resize;
 mod pod_limit;
 mod pod_resize_validator;
@@ -57,9 +58,22 @@ impl PluginContext {
             resources: self.webhooks.resources.clone(),
             authorizer: self.authorizer.clone(),
             metrics: self.webhooks.metrics.clone(),
+            excluded: &REVIEWS,
         }
     }
 }
+
+/// The resources that no policy is evaluated for: every request depends on them.
+///
+/// Source: `k8s.io/kubernetes/pkg/kubeapiserver/admission/exclusion`.
+static REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
 
 /// A plugin of kube-apiserver.
 struct PluginDeclaration {
@@ -164,9 +178,10 @@ static PLUGINS: [PluginDeclaration; 41] = [
     absent("AlwaysDeny").off_by_default(),
 ];
 
-/// Builds the chain of the enabled plugins. Two links have no name, so that no selection disables
+/// Builds the chain of the enabled plugins. Three links have no name, so that no selection disables
 /// them. The limit of all pods comes first, so that rejected pods cost least. The checks that
-/// kube-apiserver's storage of RBAC objects makes between the two passes come last.
+/// kube-apiserver makes between the two passes are the first of the second one, for policies, and
+/// the last of the first one, for RBAC objects.
 ///
 /// - `max_pods`: of all namespaces together
 pub fn chain(
@@ -181,6 +196,10 @@ pub fn chain(
     let mut chain = AdmissionChain::default();
     chain.measure_by(context.webhooks.metrics.clone());
     chain.add(pod_limit::PodLimit { max: max_pods });
+    chain.add(param_access::ParamAccess {
+        authorizer: context.authorizer.clone(),
+        resources: context.webhooks.resources.clone(),
+    });
     let is_on = |plugin: &&PluginDeclaration| {
         selection.is_enabled(plugin.name) && plugin.gate.is_none_or(|gate| features.is_enabled(gate))
     };

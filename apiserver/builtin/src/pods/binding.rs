@@ -15,23 +15,32 @@ use serde_json::Value;
 
 /// Handles a request to `pods/NAME/binding`.
 pub fn bind_pod(request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
-    Box::pin(perform(request))
+    Box::pin(async {
+        let mut binding = decode(&request)?;
+        let ActionRequest { registry, target, caller, options, .. } = &request;
+        registry.admit_subresource(target, "binding", &mut binding, *caller, options).await?;
+        perform(request, binding).await
+    })
 }
 
 /// Handles a request to `bindings`; its body names the pod.
 pub fn bind_named_pod(mut request: ActionRequest<'_>) -> BoxFuture<'_, Result<Outcome>> {
     Box::pin(async {
-        request.target.info = request.registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
-        perform(request).await
+        let mut binding = decode(&request)?;
+        let ActionRequest { registry, target, caller, options, .. } = &request;
+        registry.admit_subresource(target, "", &mut binding, *caller, options).await?;
+        request.target.info = registry.find("", "v1", "pods").ok_or(Error::UnknownResource)?;
+        perform(request, binding).await
     })
 }
 
+fn decode(request: &ActionRequest<'_>) -> Result<Value> {
+    request.decode(Expected { group: "", version: "v1", kind: "Binding" })
+}
+
 /// Binds a pod to a node.
-async fn perform(request: ActionRequest<'_>) -> Result<Outcome> {
-    let expected = Expected { group: "", version: "v1", kind: "Binding" };
-    let mut binding = request.decode(expected)?;
+async fn perform(request: ActionRequest<'_>, binding: Value) -> Result<Outcome> {
     let ActionRequest { registry, target, options, caller, .. } = request;
-    registry.admit_subresource(&target, "binding", &mut binding, caller, options).await?;
     let name = binding.name().to_owned();
     if !target.name.is_empty() && name != target.name {
         return Err(Error::bad_request("name in URL does not match name in Binding object"));

@@ -94,6 +94,7 @@ async fn perform(request: ConnectRequest<'_>, profile: Profile, access: &Forward
             LogOptions::parse(query, registry.now())?;
             check_log_options(&target.name, query)?;
         }
+        _ if query.has("dryRun") => return Err(Error::bad_request("dryRun is not supported")),
         _ => {
             let mut options = options(subresource, connection, query, path)?;
             registry.admit_connect(target, &subresource.name, &mut options, caller).await?;

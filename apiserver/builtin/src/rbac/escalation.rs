@@ -73,6 +73,9 @@ impl EscalationCheck {
         if self.may(attributes, "bind", text("apiGroup"), &resource, name) {
             return Ok(());
         }
+        if role == Kind::Role && attributes.namespace.is_empty() {
+            return Err(Error::bad_request("Namespace parameter required."));
+        }
         match self.rbac.rules_of_role(role, attributes.namespace, name) {
             Some(rules) => self.holds(attributes, &rules),
             // kube-apiserver names the resource that is being written, not the role's.

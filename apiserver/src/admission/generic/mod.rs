@@ -32,21 +32,35 @@ pub use versioned::VersionedObjects;
 
 use super::AdmissionAttributes;
 
-/// The kinds that no webhook or policy is called for: a wrong one could not be corrected otherwise.
-const EXEMPT: [&str; 6] = [
-    "validatingwebhookconfigurations",
-    "mutatingwebhookconfigurations",
+/// The kinds that no policy is called for, nor a webhook: a wrong one could not be corrected
+/// otherwise.
+const POLICIES: [&str; 4] = [
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 ];
 
-/// Returns whether the request is for a configuration of webhooks or policies. Neither webhooks nor
-/// policies can match such a request.
+/// The kinds that no webhook is called for either.
+const WEBHOOKS: [&str; 2] = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
+
+/// Returns `true` if the request is for a policy or a binding of one. Policies cannot match such a
+/// request.
+///
+/// Source: `isExcludedFromAPIHooks`.
+pub fn is_policy(attributes: &AdmissionAttributes<'_>) -> bool {
+    configures(attributes, &POLICIES)
+}
+
+/// Returns `true` if the request is for a configuration of webhooks or policies. Webhooks cannot
+/// match such a request.
 ///
 /// Source: `rules.IsExemptAdmissionConfigurationResource`.
 pub fn is_exempt(attributes: &AdmissionAttributes<'_>) -> bool {
+    is_policy(attributes) || configures(attributes, &WEBHOOKS)
+}
+
+fn configures(attributes: &AdmissionAttributes<'_>, kinds: &[&str]) -> bool {
     attributes.resource.group == "admissionregistration.k8s.io"
-        && EXEMPT.contains(&attributes.resource.resource.as_str())
+        && kinds.contains(&attributes.resource.resource.as_str())
 }

@@ -1,5 +1,7 @@
 //! Policies and bindings as they are stored, with their expressions compiled.
 
+use std::sync::Arc;
+
 use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_cel::Type;
 use serde_json::Value;
@@ -64,6 +66,26 @@ impl Policy {
     }
 }
 
+/// Returns the type of a variable that has the value of an expression: what has no declaration is
+/// known at runtime only.
+fn declared(ty: &Type) -> Type {
+    match ty {
+        Type::List(item) => Type::List(Arc::new(declared(item))),
+        Type::Map(entry) => Type::Map(Arc::new((declared(&entry.0), declared(&entry.1)))),
+        Type::Any
+        | Type::Null
+        | Type::Bool
+        | Type::Int
+        | Type::Uint
+        | Type::Double
+        | Type::String
+        | Type::Bytes
+        | Type::Duration
+        | Type::Timestamp => ty.clone(),
+        _ => Type::Dyn,
+    }
+}
+
 impl Expressions {
     fn compile(spec: &Value) -> Expressions {
         let base = PolicyEnv::new(spec["paramKind"].is_object());
@@ -75,7 +97,7 @@ impl Expressions {
         let mut variables = Vec::new();
         for variable in items(&spec["variables"]) {
             let Some(expression) = Expression::read(&variable["expression"], &env) else { continue };
-            let ty = expression.program.as_ref().map_or(Type::Dyn, |program| program.output_type().clone());
+            let ty = expression.program.as_ref().map_or(Type::Dyn, |program| declared(program.output_type()));
             env.add_variable(text(&variable["name"]), ty);
             variables.push((text(&variable["name"]).to_owned(), expression));
         }

@@ -35,7 +35,8 @@ pub use mutating::MutatingAdmissionPolicy;
 pub use validating::ValidatingAdmissionPolicy;
 pub use variables::RequestVariables;
 
-use super::AdmissionMetrics;
+use super::generic::is_policy;
+use super::{AdmissionAttributes, AdmissionMetrics};
 use crate::access::authorize::Authorizer;
 use crate::resource_info::SharedResourceTable;
 
@@ -48,6 +49,16 @@ pub struct PolicyContext {
     pub authorizer: Arc<Authorizer>,
     /// The metrics of policies.
     pub metrics: Arc<AdmissionMetrics>,
+    /// The groups and resources that no policy is evaluated for, beside the policies themselves.
+    pub excluded: &'static [(&'static str, &'static str)],
+}
+
+impl PolicyContext {
+    /// Returns `true` if no policy is evaluated for a request.
+    fn is_excluded(&self, attributes: &AdmissionAttributes<'_>) -> bool {
+        is_policy(attributes)
+            || self.excluded.iter().any(|(group, resource)| attributes.is_any(group, resource))
+    }
 }
 
 /// The largest cost of one expression.

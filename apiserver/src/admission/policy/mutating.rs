@@ -14,7 +14,7 @@ use super::definition::{Binding, Expressions, Mutation, Policy};
 use super::validating::Budget;
 use super::variables::PolicyVariables;
 use super::{PolicyContext, RequestVariables, params};
-use crate::admission::generic::{Invocation, Source, VersionedObjects, is_exempt};
+use crate::admission::generic::{Invocation, Source, VersionedObjects};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
 use crate::background;
@@ -103,19 +103,25 @@ impl MutatingAdmissionPolicy {
         let mut due = Vec::new();
         for policy in policies {
             let Some(matched) = policy.criteria.matches(attributes, &resources, cluster)? else { continue };
-            for binding in bindings.iter().filter(|binding| binding.policy == policy.name) {
+            let is_bound = |binding: &Binding| binding.policy == policy.name;
+            let kind = match params::resource(policy, &resources) {
+                Ok(kind) => kind,
+                Err(message) => {
+                    if bindings.iter().any(is_bound) {
+                        failures.of_policy(policy, &message);
+                    }
+                    continue;
+                }
+            };
+            for binding in bindings.iter().filter(|binding| is_bound(binding)) {
                 if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
                     continue;
                 }
-                match params::collect(policy, binding, attributes, &resources, cluster).await {
+                match params::collect(kind.as_deref(), binding, attributes, cluster).await {
                     Ok(params) => due.extend(params.into_iter().map(|params| {
                         let matched = matched.clone();
                         Due { policy, binding, matched, params }
                     })),
-                    Err(message) if message.starts_with("failed to configure policy") => {
-                        failures.of_policy(policy, &message);
-                        break;
-                    }
                     Err(message) => failures.of_binding(policy, binding, &message, "Forbidden"),
                 }
             }
@@ -384,7 +390,7 @@ impl AsyncAdmissionPlugin for MutatingAdmissionPolicy {
             matches!(attributes.operation, Operation::Create | Operation::Update | Operation::Connect);
         // `dispatch` reports load errors.
         let Ok(bindings) = self.bindings.load(cluster) else { return mutable };
-        if bindings.is_empty() || !mutable || is_exempt(attributes) {
+        if bindings.is_empty() || !mutable || self.context.is_excluded(attributes) {
             return false;
         }
         let Ok(policies) = self.policies.load(cluster) else { return true };

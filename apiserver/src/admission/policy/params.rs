@@ -2,36 +2,47 @@
 //!
 //! Source: `CollectParams` of `k8s.io/apiserver/pkg/admission/plugin/policy/generic`.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::definition::{Binding, Policy};
 use crate::admission::AdmissionAttributes;
 use crate::cluster::Cluster;
 use crate::names::GroupResource;
-use crate::resource_info::ResourceTable;
+use crate::resource_info::{ResourceInfo, ResourceTable};
 use crate::selector::LabelSelector;
+
+/// Returns the resource of a policy's parameters; None if it has none.
+///
+/// # Errors
+/// The text of the error in the policy. The failure policy decides about its effect.
+pub fn resource(policy: &Policy, resources: &ResourceTable) -> Result<Option<Arc<ResourceInfo>>, String> {
+    let Some((api_version, kind)) = &policy.param_kind else { return Ok(None) };
+    let of_kind = resources.iter().find(|info| info.api_version == *api_version && *info.kind == **kind);
+    of_kind.cloned().map(Some).ok_or_else(|| {
+        let core = if api_version.contains('/') { "" } else { "/" };
+        format!(
+            "failed to configure policy: failed to find resource referenced by paramKind: '{core}{api_version}, Kind={kind}'"
+        )
+    })
+}
 
 /// Returns the parameters for a request. The policy is evaluated once for each of them; null stands
 /// for no parameter.
 ///
+/// - `info`: the resource of the policy's parameters
+///
 /// # Errors
 /// The text of the error in the policy or binding. The failure policy decides about its effect.
 pub async fn collect(
-    policy: &Policy,
+    info: Option<&ResourceInfo>,
     binding: &Binding,
     attributes: &AdmissionAttributes<'_>,
-    resources: &ResourceTable,
     cluster: &dyn Cluster,
 ) -> Result<Vec<Value>, String> {
-    let (Some((api_version, kind)), Some(reference)) = (&policy.param_kind, &binding.param_ref) else {
+    let (Some(info), Some(reference)) = (info, &binding.param_ref) else {
         return Ok(vec![Value::Null]);
-    };
-    let of_kind = resources.iter().find(|info| info.api_version == *api_version && *info.kind == **kind);
-    let Some(info) = of_kind else {
-        let core = if api_version.contains('/') { "" } else { "/" };
-        return Err(format!(
-            "failed to configure policy: failed to find resource referenced by paramKind: '{core}{api_version}, Kind={kind}'"
-        ));
     };
     let text = |name: &str| reference[name].as_str().unwrap_or_default();
     let namespace = match (info.namespaced, text("namespace"), attributes.namespace) {

@@ -18,6 +18,7 @@ fn context() -> PolicyContext {
         resources: SharedResourceTable::new(coracle_resources::built_in()),
         authorizer: Arc::new(always_deny()),
         metrics: Arc::default(),
+        excluded: &[],
     }
 }
 
@@ -130,7 +131,42 @@ fn a_request_is_denied_by_the_first_validation_that_fails() {
         (
             "a missing parameter kind",
             json!({"paramKind": {"apiVersion": "a/v1", "kind": "K"}, "validations": [{"expression": "true"}]}),
+            Some((
+                422,
+                "failed to configure policy: failed to find resource referenced by paramKind: 'a/v1, Kind=K'",
+            )),
+        ),
+        (
+            "one that may be missing",
+            json!({"failurePolicy": "Ignore", "paramKind": {"apiVersion": "a/v1", "kind": "K"}, "validations": [{"expression": "false"}]}),
             None,
+        ),
+        (
+            "the last variable of a name",
+            json!({
+                "variables": [{"name": "n", "expression": "1"}, {"name": "n", "expression": "2"}],
+                "validations": [{"expression": "variables.n == 2"}],
+            }),
+            None,
+        ),
+        (
+            "a variable that refers to itself",
+            json!({
+                "variables": [{"name": "n", "expression": "1"}, {"name": "n", "expression": "variables.n + 1"}],
+                "validations": [{"expression": "variables.n == 2"}],
+            }),
+            Some((
+                422,
+                "expression 'variables.n == 2' resulted in error: composited variable \"n\" fails to evaluate: composited variable \"n\" refers to itself",
+            )),
+        ),
+        (
+            "a variable that may be absent",
+            json!({
+                "variables": [{"name": "n", "expression": "object.?data.a"}],
+                "validations": [{"expression": "false", "messageExpression": "string(variables.n.orValue('-'))"}],
+            }),
+            Some((422, "1")),
         ),
     ] {
         let denied = validated(spec, &["Deny"], config_map(json!({"a": "1", "b": "2"})));

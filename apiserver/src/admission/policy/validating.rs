@@ -15,7 +15,7 @@ use super::definition::{Binding, Expressions, Policy, Validation};
 use super::expression::Expression;
 use super::variables::PolicyVariables;
 use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
-use crate::admission::generic::{Source, VersionedObjects, is_exempt};
+use crate::admission::generic::{Source, VersionedObjects};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
 use crate::background;
@@ -48,7 +48,8 @@ struct Failure {
 /// A failure that denies the request.
 struct Denial<'p> {
     policy: &'p str,
-    binding: &'p str,
+    /// None if the policy itself is wrong.
+    binding: Option<&'p str>,
     failure: Failure,
 }
 
@@ -83,13 +84,23 @@ impl ValidatingAdmissionPolicy {
             let Some(invocation) = policy.criteria.matches(attributes, &resources, cluster)? else {
                 continue;
             };
+            let kind = match params::resource(policy, &resources) {
+                Ok(kind) => kind,
+                Err(message) => {
+                    if policy.fails && denial.is_none() {
+                        let failure = Failure { message, reason: String::new(), index: 0, is_error: true };
+                        denial = Some(Denial { policy: &policy.name, binding: None, failure });
+                    }
+                    continue;
+                }
+            };
             let mut variables = None;
             for binding in bindings.iter().filter(bound) {
                 if binding.criteria.matches(attributes, &resources, cluster)?.is_none() {
                     continue;
                 }
                 let began = Instant::now();
-                let failures = match params::collect(policy, binding, attributes, &resources, cluster).await {
+                let failures = match params::collect(kind.as_deref(), binding, attributes, cluster).await {
                     Err(message) => {
                         vec![Failure { message, reason: String::new(), index: 0, is_error: true }]
                     }
@@ -131,7 +142,7 @@ impl ValidatingAdmissionPolicy {
                     report(policy, binding, &failure, attributes, &mut audited);
                     let denies = binding.has_action("Deny") || is_configuration(&failure);
                     if denies && denial.is_none() {
-                        denial = Some(Denial { policy: &policy.name, binding: &binding.name, failure });
+                        denial = Some(Denial { policy: &policy.name, binding: Some(&binding.name), failure });
                     }
                 }
             }
@@ -282,9 +293,10 @@ impl Budget<'_> {
 }
 
 fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {
+    let binding = denial.binding.map(|binding| format!(" with binding '{binding}'")).unwrap_or_default();
     let message = format!(
-        "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}",
-        denial.policy, denial.binding, denial.failure.message
+        "ValidatingAdmissionPolicy '{}'{binding} denied request: {}",
+        denial.policy, denial.failure.message
     );
     let cause = Cause { message: message.clone(), ..Cause::default() };
     let forbidden = match attributes.forbidden(message) {
@@ -306,7 +318,7 @@ impl AsyncAdmissionPlugin for ValidatingAdmissionPolicy {
     fn handles(&self, attributes: &AdmissionAttributes<'_>, cluster: &dyn Cluster) -> bool {
         // The dispatch reports bindings that cannot be read as errors.
         let Ok(bindings) = self.bindings.load(cluster) else { return true };
-        if bindings.is_empty() || is_exempt(attributes) {
+        if bindings.is_empty() || self.context.is_excluded(attributes) {
             return false;
         }
         let Ok(policies) = self.policies.load(cluster) else { return true };

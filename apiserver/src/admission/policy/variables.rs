@@ -112,10 +112,14 @@ impl<'a> PolicyVariables<'a> {
 
     fn composed(&self, name: &str) -> Option<Result<CelValue<'a>, EvalError>> {
         let known = |(known, _): &&(String, Expression)| known == name;
-        let (name, expression) = self.composed.iter().find(known)?;
+        // Of several variables with one name the last one counts.
+        let (name, expression) = self.composed.iter().rfind(known)?;
         if let Some(value) = self.evaluated.borrow().get(name.as_str()) {
             return Some(value.clone());
         }
+        // Such a variable can refer to the name, and so to itself.
+        let circle = EvalError::Other(format!("composited variable {name:?} refers to itself"));
+        self.evaluated.borrow_mut().insert(name, Err(circle));
         let value = match &expression.program {
             Ok(program) => {
                 let outcome = program.evaluate(self, CALL_LIMIT, self.meter);

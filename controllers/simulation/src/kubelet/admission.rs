@@ -80,10 +80,20 @@ impl AdmittedPods {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let occupied = self.node_of.get(uid).and_then(|name| self.nodes.get_mut(name));
         let Some((occupied, spec)) = occupied.zip(pod.spec.as_ref()) else { return self.admit(pod, node) };
-        let old = occupied.give_back(uid);
+        let old = occupied.release(uid);
         let rejection = occupied.insufficient_resource(pod, spec, node);
-        occupied.take(uid, if rejection.is_some() { old } else { requests(spec) });
+        occupied.allocate(uid, if rejection.is_some() { old } else { requests(spec) });
         rejection.map_or(Ok(()), Err)
+    }
+
+    /// Corrects the resources of an admitted pod to those that its status has.
+    pub fn reallocate(&mut self, pod: &Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let occupied = self.node_of.get(uid).and_then(|name| self.nodes.get_mut(name));
+        if let Some((occupied, spec)) = occupied.zip(resize::allocated_spec(pod)) {
+            occupied.release(uid);
+            occupied.allocate(uid, requests(&spec));
+        }
     }
 
     /// Releases the resources of the pods of a node other than these, given by their uids.
@@ -100,7 +110,7 @@ impl AdmittedPods {
         let Some(node) = self.node_of.remove(uid) else { return };
         let Some(occupied) = self.nodes.get_mut(&node) else { return };
         occupied.ports.retain(|(owner, _)| owner != uid);
-        occupied.give_back(uid);
+        occupied.release(uid);
     }
 
     fn add(&mut self, pod: &Pod) {
@@ -111,7 +121,7 @@ impl AdmittedPods {
         };
         let occupied = self.nodes.entry(node.to_owned()).or_default();
         if !occupied.requests.contains_key(uid) {
-            occupied.take(uid, requests(&spec));
+            occupied.allocate(uid, requests(&spec));
             occupied.ports.extend(host_ports(&spec).map(|port| (uid.clone(), port.clone())));
             self.node_of.insert(uid.clone(), node.to_owned());
         }
@@ -119,13 +129,13 @@ impl AdmittedPods {
 }
 
 impl Occupied {
-    fn take(&mut self, uid: &str, requests: ResourceList) {
+    fn allocate(&mut self, uid: &str, requests: ResourceList) {
         add_resource_list(&mut self.used, &requests);
         self.requests.insert(uid.to_owned(), requests);
     }
 
-    /// Gives back the resources of a pod, and returns them.
-    fn give_back(&mut self, uid: &str) -> ResourceList {
+    /// Releases the resources of a pod, and returns them.
+    fn release(&mut self, uid: &str) -> ResourceList {
         let requests = self.requests.remove(uid).unwrap_or_default();
         for (name, quantity) in &requests {
             if let Some(used) = self.used.get_mut(name) {
@@ -312,11 +322,13 @@ mod tests {
         // After a restart of the process it has what its status says.
         let mut deferred = Pod::clone(&grown);
         deferred.status = serde_json::from_value(json!({
-            "conditions": [{"type": "PodResizePending", "status": "True"}],
             "containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}],
         }))
         .unwrap();
-        let mut restored = AdmittedPods::with([Arc::new(deferred)].into_iter());
+        let mut restored = AdmittedPods::with([Arc::new(deferred.clone())].into_iter());
         assert_eq!(restored.admit(&pod("b", asking("cpu", "1500m")), &node()), Ok(()));
+        // It was allocated, and then withdrawn before it was written.
+        admitted.reallocate(&deferred);
+        assert_eq!(admitted.admit(&pod("c", asking("cpu", "1500m")), &node()), Ok(()));
     }
 }

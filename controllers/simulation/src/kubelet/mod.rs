@@ -150,7 +150,7 @@ impl Controller for Kubelet {
         };
         let resizes = self.resizes.clone();
         sources.on(&self.pods, move |change, queue| {
-            let waiting = resizes.after(change.old.as_deref(), change.new.as_deref());
+            let waiting = resizes.unblocked_by(change.old.as_deref(), change.new.as_deref());
             waiting.into_iter().for_each(|name| queue.add(name));
             change
                 .name()
@@ -173,7 +173,7 @@ impl Controller for Kubelet {
             let allocatable =
                 |node: &Arc<Node>| node.status.as_ref().and_then(|status| status.allocatable.clone());
             if allocatable(old) != allocatable(new) {
-                resizes.on(&new.name_any()).into_iter().for_each(|name| queue.add(name));
+                resizes.waiting_on(&new.name_any()).into_iter().for_each(|name| queue.add(name));
             }
             let has_returned = !ready(old) && ready(new);
             let overrides = |node: &Arc<Node>| overrides_of(&node.metadata);
@@ -250,7 +250,7 @@ impl Controller for Kubelet {
             });
         }
         let mut obstacles = self.obstacles(&pod, node_object.as_deref(), &mut record, &recorder, ctx).await?;
-        obstacles.resize = self.resize(key, &pod, &record, node_object.as_deref()).err();
+        obstacles.resize = self.allocate_resize(key, &pod, &record, node_object.as_deref()).err();
         let now = self.clock.now();
         let addresses = Addresses { host: node.address(), pod: self.address(&pod, node, !obstacles.volumes) };
         let state = record.state.as_ref();
@@ -344,7 +344,7 @@ impl Kubelet {
         let mut obstacles = self.missing_references(pod, record, recorder, ctx).await?;
         obstacles.volumes |= !matches!(mounted, Mounted::Yes);
         let is_followed = self.profile == Profile::Realistic;
-        if is_followed && record.state.as_ref().is_none_or(PodRuntimeState::has_waiting) {
+        if is_followed && record.state.as_ref().is_none_or(|state| state.has_waiting(pod)) {
             for (container, problem) in sub_paths::problems(pod) {
                 obstacles.configuration.entry(container).or_insert(problem);
             }
@@ -361,7 +361,7 @@ impl Kubelet {
         recorder: &Recorder,
         ctx: &ReconcileContext,
     ) -> Result<Obstacles, Error> {
-        let waits = record.state.as_ref().is_none_or(PodRuntimeState::has_waiting);
+        let waits = record.state.as_ref().is_none_or(|state| state.has_waiting(pod));
         let waits = waits && pod.metadata.deletion_timestamp.is_none() && references::has_any(pod);
         let Some(references) = &self.references else { return Ok(Obstacles::default()) };
         let key = NamespacedName::of(pod);
@@ -426,14 +426,14 @@ impl Kubelet {
     /// # Errors
     /// It cannot be there.
     fn admit(&self, pod: &Pod, node: &Node) -> Result<(), Rejection> {
-        self.find_room(node, |admitted| admitted.admit(pod, node))
+        self.allocate(node, |admitted| admitted.admit(pod, node))
     }
 
-    /// Exchanges the resources of a pod for those of its spec, if these differ.
+    /// Allocates the resources of the spec of a pod, if it has others.
     ///
     /// # Errors
-    /// The message about the room that its node lacks. The pod is reconciled when there may be.
-    fn resize(
+    /// The message about what is not free on its node. The pod is reconciled when that may be.
+    fn allocate_resize(
         &self,
         key: &NamespacedName,
         pod: &Pod,
@@ -443,17 +443,30 @@ impl Kubelet {
         let is_wanted =
             record.state.is_some() && pod.metadata.deletion_timestamp.is_none() && resize::is_wanted(pod);
         let Some(node) = node.filter(|_| is_wanted) else {
-            self.resizes.remove(key);
+            let has_waited = self.resizes.remove(key);
+            if record.state.is_some() && (has_waited || record.generation != pod.metadata.generation) {
+                self.admitted(|admitted| admitted.reallocate(pod));
+            }
             return Ok(());
         };
-        // Before the attempt: what makes room afterwards is not missed.
+        // It is added before the attempt, so that resources which are freed later are not missed.
         self.resizes.add(key, &node.name_any());
-        self.find_room(node, |admitted| admitted.resize(pod, node)).map_err(|rejection| rejection.message)?;
+        let mut waiting: Vec<Arc<Pod>> =
+            self.resizes.waiting_on(&node.name_any()).iter().filter_map(|name| self.pods.get(name)).collect();
+        waiting.sort_by_cached_key(|pod| resize::precedence(pod));
+        let before = waiting.iter().take_while(|other| other.metadata.uid != pod.metadata.uid);
+        let before: Vec<&Arc<Pod>> = before.collect();
+        self.allocate(node, |admitted| {
+            // Those before it will find what they have got when they are reconciled.
+            before.iter().for_each(|other| drop(admitted.resize(other, node)));
+            admitted.resize(pod, node)
+        })
+        .map_err(|rejection| rejection.message)?;
         self.resizes.remove(key);
         Ok(())
     }
 
-    fn find_room(
+    fn allocate(
         &self,
         node: &Node,
         attempt: impl Fn(&mut AdmittedPods) -> Result<(), Rejection>,

@@ -1,7 +1,8 @@
-//! The resize of pods in place (KEP-1287): a kubelet allocates the resources of the spec once the
-//! node has room for them. Which it has allocated is in the status of the containers.
+//! The resize of pods in place (KEP-1287): a kubelet allocates the resources of the spec once they
+//! are free on the node. The status of a pod has those that are allocated.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use serde::Serialize;
 
 use crate::simulated::is_finished;
 
-/// The condition of a pod that waits for room on its node.
-pub const PENDING: &str = "PodResizePending";
+/// The condition of a pod that waits for resources of its node.
+pub const POD_RESIZE_PENDING: &str = "PodResizePending";
 
-/// The pods that wait for room on their nodes, by name, with the node.
+/// The pods that wait for resources of their nodes, by name, with the node.
 #[derive(Clone, Default)]
 pub struct WaitingResizes(Arc<Mutex<HashMap<NamespacedName, String>>>);
 
@@ -29,28 +30,50 @@ impl WaitingResizes {
         self.0.lock().insert(pod.clone(), node.to_owned());
     }
 
-    pub fn remove(&self, pod: &NamespacedName) {
-        self.0.lock().remove(pod);
+    /// Removes a pod, and returns `true` if it has waited.
+    pub fn remove(&self, pod: &NamespacedName) -> bool {
+        self.0.lock().remove(pod).is_some()
     }
 
-    /// Returns the pods that wait for room on a node.
-    pub fn on(&self, node: &str) -> Vec<NamespacedName> {
+    /// Returns the pods that wait for resources of a node.
+    pub fn waiting_on(&self, node: &str) -> Vec<NamespacedName> {
         let waiting = self.0.lock();
         waiting.iter().filter(|(_, of)| *of == node).map(|(pod, _)| pod.clone()).collect()
     }
 
-    /// Returns the pods that wait for room where a change of another pod may have made some.
-    pub fn after(&self, old: Option<&Pod>, new: Option<&Pod>) -> Vec<NamespacedName> {
+    /// Returns the pods that wait for resources of the node on which a change may have freed some.
+    pub fn unblocked_by(&self, old: Option<&Pod>, new: Option<&Pod>) -> Vec<NamespacedName> {
         let has_waiting = !self.0.lock().is_empty();
-        let freed = old.filter(|old| has_waiting && may_make_room(old, new)).and_then(pods::node);
-        freed.map(|node| self.on(node)).unwrap_or_default()
+        let freed = old.filter(|old| has_waiting && may_free_resources(old, new)).and_then(pods::node);
+        freed.map(|node| self.waiting_on(node)).unwrap_or_default()
     }
 }
 
-fn may_make_room(old: &Pod, new: Option<&Pod>) -> bool {
+/// The place of a pod among those that wait for resources of a node, the first one being served
+/// first: the kubelet's order.
+pub fn precedence(pod: &Pod) -> impl Ord + use<> {
+    let cpu_and_memory = |spec: &PodSpec| {
+        let requests = requests(spec);
+        ["cpu", "memory"].map(|name| amount(&requests, name))
+    };
+    let wanted = pod.spec.as_ref().map(cpu_and_memory);
+    let allocated = allocated_spec(pod).map(|spec| cpu_and_memory(&spec));
+    let is_increase = wanted
+        .zip(allocated)
+        .is_some_and(|(wanted, allocated)| wanted.iter().zip(&allocated).any(|(w, a)| w > a));
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    let is_guaranteed =
+        pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("Guaranteed");
+    let since = pending(pod).and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
+    let name = NamespacedName::of(pod);
+    (is_increase, Reverse(priority), !is_guaranteed, since.is_none(), since, name.namespace, name.name)
+}
+
+fn may_free_resources(old: &Pod, new: Option<&Pod>) -> bool {
     let has_changed = |new: &Pod| {
         let allocated = |pod| statuses(pod).map(|status| &status.allocated_resources);
-        is_finished(new) || !allocated(old).eq(allocated(new))
+        let of_pod = |pod: &Pod| pod.status.as_ref().and_then(|status| status.allocated_resources.clone());
+        is_finished(new) || !allocated(old).eq(allocated(new)) || of_pod(old) != of_pod(new)
     };
     !is_finished(old) && new.is_none_or(has_changed)
 }
@@ -90,7 +113,7 @@ pub fn allocated<'a>(pod: &'a Pod, container: &str) -> Option<&'a ResourceRequir
 /// Returns the spec of a pod with the resources that its kubelet has allocated.
 pub fn allocated_spec(pod: &Pod) -> Option<Cow<'_, PodSpec>> {
     let spec = pod.spec.as_ref()?;
-    if pending(pod).is_none() {
+    if !is_wanted(pod) {
         return Some(Cow::Borrowed(spec));
     }
     let mut spec = spec.clone();
@@ -110,18 +133,18 @@ pub fn allocated_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     requests(spec).into_iter().map(|(name, amount)| (name, Quantity(amount.to_string()))).collect()
 }
 
-/// Returns the message of the condition of a pod that waits for room.
+/// Returns the message of the condition of a pod that waits for resources.
 pub fn deferred(pod: &Pod) -> Option<String> {
     Some(pending(pod)?.message.clone().unwrap_or_default())
 }
 
-/// Returns `true` if the condition of a pod that waits for room is about its present generation.
+/// Returns `true` if the condition of a pod that waits for resources is about its present generation.
 pub fn is_observed(pod: &Pod) -> bool {
     pending(pod).is_some_and(|condition| condition.observed_generation == pod.metadata.generation)
 }
 
 fn pending(pod: &Pod) -> Option<&PodCondition> {
-    pods::conditions(pod).find(|condition| condition.type_ == PENDING)
+    pods::conditions(pod).find(|condition| condition.type_ == POD_RESIZE_PENDING)
 }
 
 /// Returns the message of an event, with the resources of all containers.
@@ -184,7 +207,7 @@ impl From<ResourceRequirements> for ResourcesSummary {
 
 /// Iterates over the containers that can be resized.
 fn resizable(pod: &Pod) -> impl Iterator<Item = Cow<'_, Container>> {
-    let resizable = containers(pod).filter(|(role, _)| matches!(role, Role::Main | Role::Sidecar));
+    let resizable = containers(pod).filter(|(role, _)| *role != Role::Ephemeral);
     resizable.map(|(_, container)| container)
 }
 
@@ -200,4 +223,71 @@ fn differ(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
     lists
         .into_iter()
         .any(|(one, other)| one != other && resource_list(one.as_ref()) != resource_list(other.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(name: &str, more: Value) -> Pod {
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": "2"}}});
+        let status =
+            json!({"name": "c", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}});
+        let mut pod = json!({
+            "metadata": {"namespace": "n", "name": name},
+            "spec": {"nodeName": "node-0", "containers": [container]},
+            "status": {"phase": "Running", "containerStatuses": [status]},
+        });
+        for (path, value) in more.as_object().into_iter().flatten() {
+            let (parent, member) = path.rsplit_once('/').unwrap();
+            pod.pointer_mut(parent).unwrap()[member] = value.clone();
+        }
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn resizes_wait_in_the_order_of_the_kubelet() {
+        let since =
+            |time: &str| json!([{"type": POD_RESIZE_PENDING, "status": "True", "lastTransitionTime": time}]);
+        let less = json!({"requests": {"cpu": "500m"}});
+        let mut waiting = [
+            pod("other", json!({})),
+            pod("late", json!({"/status/conditions": since("2026-01-01T00:00:02Z")})),
+            pod("early", json!({"/status/conditions": since("2026-01-01T00:00:01Z")})),
+            pod("guaranteed", json!({"/status/qosClass": "Guaranteed"})),
+            pod("important", json!({"/spec/priority": 1000})),
+            pod("less", json!({"/spec/containers/0/resources": less})),
+        ];
+        waiting.sort_by_cached_key(precedence);
+        let names: Vec<_> = waiting.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
+        assert_eq!(names, ["less", "important", "guaranteed", "early", "late", "other"]);
+    }
+
+    #[test]
+    fn a_change_that_may_free_resources_unblocks_the_pods_of_its_node() {
+        let waiting = WaitingResizes::default();
+        let (here, elsewhere) = (NamespacedName::new("n", "here"), NamespacedName::new("n", "elsewhere"));
+        let running = pod("p", json!({}));
+        assert_eq!(waiting.unblocked_by(Some(&running), None), []);
+        waiting.add(&here, "node-0");
+        waiting.add(&elsewhere, "node-1");
+        let smaller = json!({"cpu": "500m"});
+        for (case, new, want) in [
+            ("deleted", None, true),
+            ("ended", Some(pod("p", json!({"/status/phase": "Succeeded"}))), true),
+            (
+                "smaller",
+                Some(pod("p", json!({"/status/containerStatuses/0/allocatedResources": smaller}))),
+                true,
+            ),
+            ("smaller as a whole", Some(pod("p", json!({"/status/allocatedResources": smaller}))), true),
+            ("another label", Some(pod("p", json!({"/metadata/labels": {"a": "b"}}))), false),
+        ] {
+            let want: Vec<_> = want.then(|| here.clone()).into_iter().collect();
+            assert_eq!(waiting.unblocked_by(Some(&running), new.as_ref()), want, "{case}");
+        }
+        assert_eq!(waiting.unblocked_by(None, Some(&running)), [], "a new one");
+        assert!(waiting.remove(&here) && !waiting.remove(&here));
+    }
 }

@@ -25,6 +25,8 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(300);
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 /// The time for which the failure of a pull is shown, before the wait for the next attempt is.
 const FAILED_PULL: Duration = Duration::from_secs(1);
+/// The beginning of the identifiers of containers.
+pub const CONTAINER_ID_PREFIX: &str = "coracle://";
 /// The exit code of a process that was killed, and of one that is not known.
 const KILLED: i32 = 137;
 /// The reason for which a container waits that exits again and again.
@@ -61,7 +63,7 @@ pub struct Obstacles {
 pub struct Container {
     pub name: String,
     pub role: Role,
-    /// The image that it was started with, or waits for.
+    /// The image of its last run.
     pub image: String,
     pub state: State,
     /// The end of the run before this.
@@ -80,7 +82,7 @@ pub struct Container {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Was not started yet, or not again since it was replaced.
+    /// Was not started yet, or not again since its spec has changed.
     Waiting,
     Running {
         since: Timestamp,
@@ -102,6 +104,8 @@ pub enum Hold {
     ImageNeverPulled,
     /// Its image cannot be pulled.
     Image {
+        /// The image.
+        image: String,
         /// Whether the next attempt waits for its time; otherwise the last one has just failed.
         backs_off: bool,
         /// The time of the last attempt.
@@ -169,7 +173,7 @@ impl Progress {
         self.events.push(PodEvent { field, r#type, reason, message });
     }
 
-    fn about_pod(&mut self, r#type: EventType, reason: &'static str, message: String) {
+    fn record_for_pod(&mut self, r#type: EventType, reason: &'static str, message: String) {
         self.events.push(PodEvent { field: None, r#type, reason, message });
     }
 
@@ -236,9 +240,12 @@ impl PodRuntimeState {
             && (self.has_started() || self.containers.iter().any(|container| container.hold.is_some()))
     }
 
-    /// Returns `true` if a container was not started yet.
-    pub fn has_waiting(&self) -> bool {
-        self.containers.iter().any(|container| container.state == State::Waiting)
+    /// Returns `true` if a container is to be started for the first time, or with another image.
+    pub fn has_waiting(&self, pod: &Pod) -> bool {
+        let mut all = self.containers.iter().zip(containers(pod));
+        all.any(|(container, (_, spec))| {
+            container.state == State::Waiting || container.has_other_image(&spec)
+        })
     }
 
     /// Returns `true` if a main container ran.
@@ -295,7 +302,7 @@ impl PodRuntimeState {
         if let Some(reason) = &obstacles.resize {
             // Once for each generation.
             if self.deferred_resize.is_none() || !resize::is_observed(pod) {
-                progress.about_pod(
+                progress.record_for_pod(
                     EventType::Warning,
                     "ResizeDeferred",
                     resize::message("Deferred", pod, reason),
@@ -305,14 +312,14 @@ impl PodRuntimeState {
             return;
         }
         self.deferred_resize = None;
-        progress.about_pod(EventType::Normal, "ResizeStarted", resize::message("started", pod, ""));
+        progress.record_for_pod(EventType::Normal, "ResizeStarted", resize::message("started", pod, ""));
         for (container, (_, spec)) in self.containers.iter_mut().zip(containers(pod)) {
             if container.is_running() && resize::needs_restart(pod, &spec) {
                 let message = format!("Container {} resize requires restart", container.name);
                 container.replace(message, &spec, during, progress);
             }
         }
-        progress.about_pod(EventType::Normal, "ResizeCompleted", resize::message("completed", pod, ""));
+        progress.record_for_pod(EventType::Normal, "ResizeCompleted", resize::message("completed", pod, ""));
     }
 
     /// Returns the time at which the pod exceeds its `activeDeadlineSeconds`.
@@ -332,7 +339,7 @@ impl PodRuntimeState {
             return;
         }
         if is_overdue {
-            progress.about_pod(EventType::Normal, DEADLINE_EXCEEDED.0, DEADLINE_EXCEEDED.1.to_owned());
+            progress.record_for_pod(EventType::Normal, DEADLINE_EXCEEDED.0, DEADLINE_EXCEEDED.1.to_owned());
         }
         self.stop = Some(Stop { since: now, is_overdue });
         for container in self.containers.iter().filter(|container| container.is_running()) {
@@ -403,7 +410,7 @@ impl PodRuntimeState {
             }
             container.run(&spec, during, progress);
             match (role, &container.state) {
-                (Role::Sidecar, State::Waiting) => return,
+                (Role::Sidecar, _) if !container.has_started() => return,
                 // Nothing more starts until it runs and has passed its startup probe, once.
                 (Role::Sidecar, _) if !is_initialized && !container.is_started() => is_blocked = true,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
@@ -449,6 +456,10 @@ impl Container {
     fn restore(&mut self, status: &ContainerStatus) {
         self.restarts = u32::try_from(status.restart_count).unwrap_or(0);
         self.is_ready = status.ready;
+        // A client that writes a status may name images in another form.
+        if status.container_id.as_ref().is_some_and(|id| id.starts_with(CONTAINER_ID_PREFIX)) {
+            status.image.clone_into(&mut self.image);
+        }
         self.back_off =
             self.restarts.checked_sub(1).map(|doublings| back_off(FIRST_BACK_OFF, doublings.min(10)));
         let exit = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
@@ -489,20 +500,21 @@ impl Container {
     }
 
     /// Records that a probe has failed so often that the container is killed.
-    fn report_failure(&self, probe: &FailingProbe, restarts: bool, progress: &mut Progress) {
+    fn report_failure(&self, probe: &FailingProbe, is_restarted: bool, progress: &mut Progress) {
         let FailingProbe { kind, output, .. } = probe;
         progress.record(self, EventType::Warning, "Unhealthy", format!("{kind} probe failed: {output}"));
-        let message = self.killing(&format!("failed {} probe", kind.to_ascii_lowercase()), restarts);
+        let why = format!("failed {} probe", kind.to_ascii_lowercase());
+        let message = self.killing_message(&why, is_restarted);
         progress.record(self, EventType::Normal, "Killing", message);
     }
 
-    /// Returns the message that the container is killed. The kubelet says of main containers alone
-    /// that they will be restarted.
-    fn killing(&self, why: &str, restarts: bool) -> String {
+    /// Returns the message of the event that the container is killed. Only for a main container
+    /// does the kubelet add that it will be restarted.
+    fn killing_message(&self, why: &str, is_restarted: bool) -> String {
         let name = &self.name;
         match self.role {
             Role::Sidecar => format!("Init container {name} {why}"),
-            _ if restarts => format!("Container {name} {why}, will be restarted"),
+            _ if is_restarted => format!("Container {name} {why}, will be restarted"),
             _ => format!("Container {name} {why}"),
         }
     }
@@ -519,9 +531,18 @@ impl Container {
     fn run(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
         let During { pod, behavior, now, .. } = *during;
         let role = self.role;
-        self.follow_image(spec, during, progress);
         loop {
             match self.state.clone() {
+                // Only a sidecar and a main container are replaced while they run. Another image
+                // does not wait for the back-off of the one before.
+                State::Running { .. } if self.has_other_image(spec) && role != Role::Init => {
+                    self.back_off = None;
+                    self.replace(self.killing_message("definition changed", true), spec, during, progress);
+                }
+                State::BackOff { .. } if self.has_other_image(spec) => {
+                    self.back_off = None;
+                    self.state = State::Waiting;
+                }
                 State::Waiting => {
                     if self.is_held(spec, during, progress) {
                         return;
@@ -542,8 +563,7 @@ impl Container {
                         let at = after(since, ending.after);
                         if at <= now {
                             if let Some(probe) = probe {
-                                let restarts = restarts_after(pod, spec, KILLED);
-                                self.report_failure(&probe, restarts, progress);
+                                self.report_failure(&probe, restarts_when_killed(pod, spec), progress);
                             }
                             self.exit(ending.code, spec, during);
                             continue;
@@ -581,6 +601,11 @@ impl Container {
                     self.back_off = self.back_off.filter(|_| !is_forgiven);
                     let until = exit.ran.map_or(now, |(_, to)| to);
                     self.last = Some(exit);
+                    if self.has_other_image(spec) {
+                        self.back_off = None;
+                        self.state = State::Waiting;
+                        continue;
+                    }
                     let Some(length) = self.back_off else {
                         self.restart(spec, now, progress);
                         continue;
@@ -597,22 +622,9 @@ impl Container {
         }
     }
 
-    /// Replaces a container whose image has changed; nothing is held against the new one.
-    fn follow_image(&mut self, spec: &Spec, during: &During<'_>, progress: &mut Progress) {
-        let image = spec.image.as_deref().unwrap_or_default();
-        if image == self.image {
-            return;
-        }
-        match self.state {
-            State::Running { .. } if self.role == Role::Init => return,
-            State::Running { .. } => {
-                self.replace(self.killing("definition changed", true), spec, during, progress);
-            }
-            State::BackOff { .. } => self.state = State::Waiting,
-            State::Waiting | State::Exited(_) => {}
-        }
-        image.clone_into(&mut self.image);
-        (self.hold, self.back_off) = (None, None);
+    /// Returns `true` if it ran with another image than that of its spec.
+    fn has_other_image(&self, spec: &Spec) -> bool {
+        spec.image.as_deref().unwrap_or_default() != self.image
     }
 
     /// Makes the attempts that are due, and returns `true` if an obstacle keeps the container from
@@ -648,7 +660,9 @@ impl Container {
     /// Attempts to pull an image that is missing, whenever it is time.
     fn pull(&mut self, image: &str, now: Timestamp, progress: &mut Progress) {
         let last = match self.hold {
-            Some(Hold::Image { backs_off, attempted, length }) => Some((backs_off, attempted, length)),
+            Some(Hold::Image { image: ref last, backs_off, attempted, length }) if last == image => {
+                Some((backs_off, attempted, length))
+            }
             _ => None,
         };
         let pending = last.filter(|(_, attempted, length)| now < after(*attempted, *length));
@@ -667,7 +681,7 @@ impl Container {
             progress.record(self, EventType::Warning, "Failed", "Error: ImagePullBackOff".to_owned());
         }
         progress.wake_at(if is_over { after(attempted, length) } else { shown_until });
-        self.hold = Some(Hold::Image { backs_off: is_over, attempted, length });
+        self.hold = Some(Hold::Image { image: image.to_owned(), backs_off: is_over, attempted, length });
     }
 
     /// Stops a container that runs, and has it started again whatever its policy.
@@ -691,6 +705,7 @@ impl Container {
         progress.record(self, EventType::Normal, "Created", "Container created".to_owned());
         progress.record(self, EventType::Normal, "Started", "Container started".to_owned());
         self.state = State::Running { since: now };
+        image.clone_into(&mut self.image);
         self.hold = None;
     }
 
@@ -706,6 +721,13 @@ impl Container {
             self.is_starting = false;
         }
     }
+}
+
+/// Returns `true` if the kubelet restarts a container that it kills. Rules are for containers that
+/// exit by themselves.
+fn restarts_when_killed(pod: &Pod, container: &Spec) -> bool {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    container.restart_policy.as_deref().or(of_pod) != Some("Never")
 }
 
 fn pulled(image: &str) -> String {

@@ -16,8 +16,8 @@ use super::admission::Rejection;
 use super::pod::full_name;
 use super::resize;
 use super::runtime_state::{
-    CRASH_LOOP, Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State, missing_image,
-    never_pulled,
+    CONTAINER_ID_PREFIX, CRASH_LOOP, Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State,
+    missing_image, never_pulled,
 };
 
 /// The addresses of a pod and its node.
@@ -36,8 +36,11 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
     let mut status = json!(status);
     status["$setElementOrder/conditions"] = json!(order);
     if state.deferred_resize.is_none() && resize::deferred(pod).is_some() {
-        let gone = json!({"$patch": "delete", "type": resize::PENDING});
-        status["conditions"].as_array_mut().into_iter().for_each(|conditions| conditions.push(gone.clone()));
+        let deleted = json!({"$patch": "delete", "type": resize::POD_RESIZE_PENDING});
+        status["conditions"]
+            .as_array_mut()
+            .into_iter()
+            .for_each(|conditions| conditions.push(deleted.clone()));
     }
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
 }
@@ -52,7 +55,9 @@ pub fn rejected(pod: &Pod, rejection: &Rejection, now: Timestamp) -> Value {
 }
 
 fn status(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Timestamp) -> PodStatus {
-    let is_deferred = state.deferred_resize.is_some();
+    // The resources of a pod that stops do not change any more.
+    let is_over = state.stop.is_some() || state.end.is_some();
+    let is_deferred = state.deferred_resize.is_some() || is_over && resize::is_wanted(pod);
     let resources = pod.spec.as_ref().filter(|spec| spec.resources.is_some() && !is_deferred);
     let list = |is_listed: fn(Role) -> bool| -> Option<Vec<ContainerStatus>> {
         let listed = state.containers.iter().zip(containers(pod)).filter(|(_, (role, _))| is_listed(*role));
@@ -124,7 +129,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     .map(|condition| dated(pod, condition, now))
     .into();
     if let Some(reason) = &state.deferred_resize {
-        let pending = (resize::PENDING, true, Some("Deferred"), reason.clone());
+        let pending = (resize::POD_RESIZE_PENDING, true, Some("Deferred"), reason.clone());
         conditions.push(dated(pod, pending, now));
     }
     conditions
@@ -185,12 +190,12 @@ fn containers_ready(state: &PodRuntimeState) -> (bool, Option<&'static str>, Str
 }
 
 fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: bool) -> ContainerStatus {
-    let image = container.image.clone();
     let id = |instance: u32| {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        format!("coracle://{}", digest(&format!("{uid} {} {instance}", container.name)))
+        format!("{CONTAINER_ID_PREFIX}{}", digest(&format!("{uid} {} {instance}", container.name)))
     };
     // The instance that ended last is the one before that which runs.
+    let wanted = spec.image.clone().unwrap_or_default();
     let is_next = matches!(container.state, State::Running { .. } | State::Exited(_));
     let last_instance = container.restarts.saturating_sub(u32::from(is_next));
     let has_run = match &container.state {
@@ -200,7 +205,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: 
     };
     let (mut waiting, mut running, mut terminated) = (None, None, None);
     match &container.state {
-        State::Waiting => waiting = Some(waiting_for(pod, container, &image)),
+        State::Waiting => waiting = Some(waiting_for(pod, container, &wanted)),
         State::BackOff { length, .. } => {
             let seconds = go_seconds(length.as_secs());
             let (name, pod) = (&container.name, full_name(pod));
@@ -223,8 +228,8 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: 
     ContainerStatus {
         allocated_resources: resources.as_ref().and_then(|resources| resources.requests.clone()),
         container_id: has_run.then(|| id(container.restarts)),
-        image_id: if has_run { image_id(&image) } else { String::new() },
-        image,
+        image_id: if has_run { image_id(&container.image) } else { String::new() },
+        image: if has_run { container.image.clone() } else { wanted },
         last_state: last,
         name: container.name.clone(),
         ready: container.is_ready,

@@ -23,6 +23,8 @@ use crate::pod_spec::{self, PodValidationOptions, annotations, scheduling};
 /// The fields that a field selector may name.
 pub const SELECTABLE_FIELDS: SelectableFields = SelectableFields::of(&[
     ("spec.nodeName", At("/spec/nodeName")),
+    // Its old name.
+    ("spec.host", At("/spec/nodeName")),
     ("spec.restartPolicy", At("/spec/restartPolicy")),
     ("spec.schedulerName", At("/spec/schedulerName")),
     ("spec.serviceAccountName", At("/spec/serviceAccountName")),

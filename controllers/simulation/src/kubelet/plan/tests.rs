@@ -53,7 +53,7 @@ impl Scenario {
         self.step(millis, false)
     }
 
-    /// Has the status written whatever has changed, as for another generation of the pod.
+    /// Writes the status even if nothing has changed, as for another generation of the pod.
     fn write(&mut self, millis: i64) {
         self.step(millis, true);
     }

@@ -101,11 +101,20 @@ fn a_container_that_a_probe_kills_is_restarted_by_its_policy() {
     for (policy, want) in [
         ("Always", "Killing Container c failed liveness probe, will be restarted"),
         ("Never", "Killing Container c failed liveness probe"),
+        // Its rules are for its own exits.
+        ("Rule", "Killing Container c failed liveness probe"),
     ] {
         let probe = json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1});
         let container =
             json!({"name": "c", "image": "i", "command": ["sleep", "100"], "livenessProbe": probe});
-        let mut scenario = Scenario::of(&[], json!({"restartPolicy": policy, "containers": [container]}));
+        let mut spec = json!({"restartPolicy": policy, "containers": [container]});
+        if policy == "Rule" {
+            let codes = json!({"operator": "In", "values": [137]});
+            spec["restartPolicy"] = json!("Always");
+            spec["containers"][0]["restartPolicy"] = json!("Never");
+            spec["containers"][0]["restartPolicyRules"] = json!([{"action": "Restart", "exitCodes": codes}]);
+        }
+        let mut scenario = Scenario::of(&[], spec);
         scenario.at(0);
         assert!(scenario.reported.contains(&want.to_owned()), "{policy}: {:?}", scenario.reported);
     }
@@ -175,4 +184,84 @@ fn a_resize_waits_for_room() {
     scenario.at(5000);
     assert_eq!((scenario.reported.len(), scenario.deferred()), (2, None));
     assert_eq!(json!(scenario.container().resources), resources("2"));
+}
+
+#[test]
+fn main_containers_go_on_beside_a_sidecar_that_waits_for_its_image() {
+    let sidecar = json!({"name": "s", "image": "s", "restartPolicy": "Always"});
+    let main = json!({"name": "c", "image": "c", "command": ["sleep", "5"]});
+    let spec = json!({"restartPolicy": "Never", "initContainers": [sidecar], "containers": [main]});
+    let mut scenario = Scenario::of(&[("missing-images", "bad")], spec);
+    scenario.at(0);
+    let mut pod = json!(scenario.pod);
+    pod["spec"]["initContainers"][0]["image"] = json!("bad");
+    scenario.pod = serde_json::from_value(pod).unwrap();
+    assert_eq!(scenario.at(1000).as_deref(), Some("Running s:ErrImagePull c:running (ContainersNotReady)"));
+    scenario.at(2000);
+    let ended = "Succeeded s:Error(143) c:Completed(0) (PodCompleted)";
+    assert_eq!(scenario.at(5000).as_deref(), Some(ended));
+}
+
+#[test]
+fn a_status_has_the_image_that_ran() {
+    let init = json!([{"name": "i", "image": "i:1", "command": ["sh", "-c", "sleep 4; exit 1"]}]);
+    let mut scenario = Scenario::of(&[("missing-images", "i:3")], json!({"initContainers": init}));
+    let image = |scenario: &Scenario| {
+        let init = scenario.status().init_container_statuses.clone().unwrap();
+        (init[0].image.clone(), init[0].restart_count)
+    };
+    let set_image = |scenario: &mut Scenario, image: &str| {
+        let mut pod = json!(scenario.pod);
+        pod["spec"]["initContainers"][0]["image"] = json!(image);
+        scenario.pod = serde_json::from_value(pod).unwrap();
+    };
+    scenario.at(0);
+    set_image(&mut scenario, "i:2");
+    scenario.write(1000);
+    assert_eq!(image(&scenario), ("i:1".to_owned(), 0), "an init container is not replaced while it runs");
+    scenario.at(4000);
+    assert_eq!(image(&scenario), ("i:2".to_owned(), 1), "it runs again with the new image");
+    set_image(&mut scenario, "i:3");
+    scenario.at(8000);
+    assert_eq!(image(&scenario), ("i:2".to_owned(), 1));
+    assert_eq!(scenario.shown(), "Pending i:ErrImagePull+1 c:PodInitializing (ContainersNotReady)");
+
+    let containers = json!([{"name": "c", "image": "c:1", "command": ["true"]}, {"name": "d", "image": "d"}]);
+    let mut scenario = Scenario::of(
+        &[("exits", r#"{"d": {"after": "1h"}}"#)],
+        json!({"restartPolicy": "Never", "containers": containers}),
+    );
+    scenario.at(0);
+    scenario.change("image", json!("c:2"));
+    scenario.write(1000);
+    assert_eq!(scenario.container().image, "c:1", "it does not run again");
+}
+
+#[test]
+fn a_change_of_an_image_is_noticed_after_a_restart_of_the_process() {
+    let mut scenario = Scenario::of(&[], json!({}));
+    scenario.at(0);
+    scenario.change("image", json!("img:2"));
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(1000).as_deref(), Some("Running c:running+1 Ready"));
+    // A client that writes a status may name the image as another runtime does.
+    let mut pod = json!(scenario.pod);
+    pod["status"]["containerStatuses"][0]["image"] = json!("docker.io/library/img:2");
+    pod["status"]["containerStatuses"][0]["containerID"] = json!("containerd://1");
+    scenario.pod = serde_json::from_value(pod).unwrap();
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(2000), None);
+}
+
+#[test]
+fn a_pod_that_ends_keeps_the_resources_that_it_had() {
+    let resources = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let mut scenario = Scenario::of(&[("exit-after", "5s")], json!({"restartPolicy": "Never"}));
+    scenario.change("resources", resources("2"));
+    scenario.at(0);
+    scenario.change("resources", resources("20"));
+    scenario.obstacles.resize = Some("too much".to_owned());
+    scenario.at(1000);
+    assert_eq!(scenario.at(5000).as_deref(), Some("Succeeded c:Completed(0) (PodCompleted)"));
+    assert_eq!((json!(scenario.container().resources), scenario.deferred()), (resources("2"), None));
 }
