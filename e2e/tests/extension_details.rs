@@ -33,9 +33,9 @@ impl Client {
         Ok(body)
     }
 
-    /// Waits until the things are served.
+    /// Waits until the things are served. Until then the response is a text.
     async fn until_served(&mut self) -> Result<()> {
-        let code = async || Ok(self.call("GET", THINGS, Value::Null).await?.0);
+        let code = async || Ok(self.0.call("GET", THINGS, &[], None).await?.status);
         until("the definition is served", code, |code| *code == 200).await.map(drop)
     }
 
@@ -118,9 +118,8 @@ async fn policies_see_what_a_request_has() -> Result<()> {
         "422 persistentvolumes \"pv\" is forbidden: ValidatingAdmissionPolicy 'absent' with binding 'absent' denied \
          request: expression 'request.subResource == ''' resulted in error: no such key: subResource"
     );
-    client.create(REVIEWS, review("alice")).await?;
-    let refused = client.refusal("POST", REVIEWS, review("mallory")).await?;
-    assert!(refused.starts_with("422 ") && refused.contains("'no-mallory' denied request"), "{refused}");
+    // Every request depends on reviews: no policy is evaluated for them.
+    client.create(REVIEWS, review("mallory")).await?;
     Ok(())
 }
 
