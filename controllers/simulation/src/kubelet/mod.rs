@@ -451,14 +451,12 @@ impl Kubelet {
         };
         // It is added before the attempt, so that resources which are freed later are not missed.
         self.resizes.add(key, &node.name_any());
-        let mut waiting: Vec<Arc<Pod>> =
-            self.resizes.waiting_on(&node.name_any()).iter().filter_map(|name| self.pods.get(name)).collect();
-        waiting.sort_by_cached_key(|pod| resize::precedence(pod));
-        let before = waiting.iter().take_while(|other| other.metadata.uid != pod.metadata.uid);
-        let before: Vec<&Arc<Pod>> = before.collect();
+        let waiting = self.resizes.waiting_on(&node.name_any());
+        let waiting = waiting.iter().filter_map(|name| self.pods.get(name)).collect();
+        let preceding = resize::preceding(waiting, pod);
         self.allocate(node, |admitted| {
-            // Those before it will find what they have got when they are reconciled.
-            before.iter().for_each(|other| drop(admitted.resize(other, node)));
+            // They find what they have got when they are reconciled.
+            preceding.iter().for_each(|other| drop(admitted.resize(other, node)));
             admitted.resize(pod, node)
         })
         .map_err(|rejection| rejection.message)?;
@@ -466,6 +464,7 @@ impl Kubelet {
         Ok(())
     }
 
+    /// Allocates resources of a node, once more after those of pods that have ended are released.
     fn allocate(
         &self,
         node: &Node,

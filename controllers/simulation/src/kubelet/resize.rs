@@ -49,9 +49,23 @@ impl WaitingResizes {
     }
 }
 
-/// The place of a pod among those that wait for resources of a node, the first one being served
-/// first: the kubelet's order.
-pub fn precedence(pod: &Pod) -> impl Ord + use<> {
+/// The most pods of a node that get resources in order. Of more, each gets them in its turn, since
+/// each is compared with all others.
+const MAX_ORDERED: usize = 64;
+
+/// Returns the pods that get resources of a node before one of those that wait, in their order.
+pub fn preceding(mut waiting: Vec<Arc<Pod>>, pod: &Pod) -> Vec<Arc<Pod>> {
+    if waiting.len() > MAX_ORDERED {
+        return Vec::new();
+    }
+    waiting.sort_by_cached_key(|pod| precedence(pod));
+    let place = waiting.iter().position(|other| other.metadata.uid == pod.metadata.uid);
+    waiting.truncate(place.unwrap_or_default());
+    waiting
+}
+
+/// Returns the place of a pod among those that wait for resources of a node: the kubelet's order.
+fn precedence(pod: &Pod) -> impl Ord + use<> {
     let cpu_and_memory = |spec: &PodSpec| {
         let requests = requests(spec);
         ["cpu", "memory"].map(|name| amount(&requests, name))
@@ -235,7 +249,7 @@ mod tests {
         let status =
             json!({"name": "c", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}});
         let mut pod = json!({
-            "metadata": {"namespace": "n", "name": name},
+            "metadata": {"namespace": "n", "name": name, "uid": name},
             "spec": {"nodeName": "node-0", "containers": [container]},
             "status": {"phase": "Running", "containerStatuses": [status]},
         });
@@ -251,7 +265,7 @@ mod tests {
         let since =
             |time: &str| json!([{"type": POD_RESIZE_PENDING, "status": "True", "lastTransitionTime": time}]);
         let less = json!({"requests": {"cpu": "500m"}});
-        let mut waiting = [
+        let waiting = [
             pod("other", json!({})),
             pod("late", json!({"/status/conditions": since("2026-01-01T00:00:02Z")})),
             pod("early", json!({"/status/conditions": since("2026-01-01T00:00:01Z")})),
@@ -259,9 +273,14 @@ mod tests {
             pod("important", json!({"/spec/priority": 1000})),
             pod("less", json!({"/spec/containers/0/resources": less})),
         ];
-        waiting.sort_by_cached_key(precedence);
-        let names: Vec<_> = waiting.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
-        assert_eq!(names, ["less", "important", "guaranteed", "early", "late", "other"]);
+        let waiting = waiting.map(Arc::new).to_vec();
+        let last = waiting[0].clone();
+        let before = preceding(waiting.clone(), &last);
+        let names: Vec<_> = before.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
+        assert_eq!(names, ["less", "important", "guaranteed", "early", "late"]);
+        assert_eq!(preceding(waiting.clone(), &before[0]), [], "the first one");
+        let crowd: Vec<_> = waiting.into_iter().cycle().take(MAX_ORDERED + 1).collect();
+        assert_eq!(preceding(crowd, &last), []);
     }
 
     #[test]
