@@ -120,14 +120,11 @@ impl<O: ReplicaOwner> Controller for ReplicaSetController<O> {
         let is_limited = replaceable.is_some() && !is_full && owner.meta().deletion_timestamp.is_none();
         let replacements = is_limited.then_some(pacing::UNTIL_NEXT_REPLACEMENTS);
         let available = until_available(owner.as_ref(), &active, now);
-        Ok(match (available, replacements) {
-            (Some(available), None) => Action::Requeue(MIN_READY.after(available)),
-            (Some(available), Some(replacements)) if available < replacements => {
-                Action::Requeue(MIN_READY.after(available))
-            }
-            (_, Some(replacements)) => Action::Requeue(REJECTED_PODS.after(replacements)),
-            (None, None) => Action::AwaitChange,
-        })
+        let next = [(available, &MIN_READY), (replacements, &REJECTED_PODS)]
+            .into_iter()
+            .filter_map(|(left, timer)| Some((left?, timer)))
+            .min_by_key(|(left, _)| *left);
+        Ok(next.map_or(Action::AwaitChange, |(left, timer)| Action::Requeue(timer.after(left))))
     }
 
     fn on_stale_cache(&self, group: &str, resource: &str) {
