@@ -70,8 +70,7 @@ pub fn warnings(spec: &Value, resources: &ResourceTable) -> Vec<Value> {
 fn param_type(spec: &Value, resources: &ResourceTable) -> Option<DeclType> {
     let text = |name: &str| spec["paramKind"][name].as_str();
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
-    let mut infos = resources.iter();
-    let info = infos.find(|info| &*info.api_version == api_version && &*info.kind == kind)?;
+    let info = resources.of_kind(api_version, kind)?;
     object_type(&info.type_ref)
 }
 

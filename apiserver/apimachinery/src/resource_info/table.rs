@@ -133,6 +133,11 @@ impl ResourceTable {
         self.by_plural.get(plural)?.iter().find(same)
     }
 
+    /// Returns the resource of a kind, as an object names it.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
+        self.iter().find(|info| *info.api_version == *api_version && *info.kind == *kind)
+    }
+
     /// Iterates over the other groups and versions in which the objects of a resource are served,
     /// in the order of discovery.
     ///

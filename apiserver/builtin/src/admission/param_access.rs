@@ -1,5 +1,5 @@
-//! The access of users to the parameters of the policies that they write: without it, the messages of a policy
-//! would show what its author must not read.
+//! The access of users to the parameters of the policies that they write: without it, the messages
+//! of a policy would show what its author must not read.
 //!
 //! kube-apiserver checks this in the strategies of the policies and bindings, after the validation
 //! of an object and before the validating plugins; so here it is the first of the second pass.
@@ -23,6 +23,7 @@ use serde_json::Value;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
+/// The check of those who write policies and bindings.
 pub(super) struct ParamAccess {
     pub(super) authorizer: Arc<Authorizer>,
     pub(super) resources: Arc<SharedResourceTable>,
@@ -140,8 +141,7 @@ impl ParamAccess {
             Some((group, version)) => Some(group).filter(|_| !version.contains('/')),
         };
         let resources = self.resources.load();
-        let of_kind =
-            resources.iter().find(|info| *info.api_version == *version && *info.kind == *text(&kind["kind"]));
+        let of_kind = resources.of_kind(version, text(&kind["kind"]));
         ParamKind { kind, group, resource: of_kind.map(|info| info.plural.to_string()) }
     }
 }
@@ -190,12 +190,11 @@ mod tests {
     use super::*;
     use crate::rbac;
 
-    /// Writes an object as a user who may read ConfigMaps, and those named `p` of a namespace only
-    /// as `alice`.
+    /// Writes an object as a user who may get all ConfigMaps, and nothing else.
     fn written(resource: &str, spec: Value, old: Option<Value>) -> String {
-        let rules = |names: Value| json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": names}]);
+        let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]);
         let stored = rbac::testing::World::of([
-            ("clusterroles", json!({"metadata": {"name": "all"}, "rules": rules(json!(null))})),
+            ("clusterroles", json!({"metadata": {"name": "all"}, "rules": rules})),
             (
                 "clusterrolebindings",
                 json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "all"},

@@ -19,8 +19,7 @@ use crate::selector::LabelSelector;
 /// The text of the error in the policy. The failure policy decides about its effect.
 pub fn resource(policy: &Policy, resources: &ResourceTable) -> Result<Option<Arc<ResourceInfo>>, String> {
     let Some((api_version, kind)) = &policy.param_kind else { return Ok(None) };
-    let of_kind = resources.iter().find(|info| info.api_version == *api_version && *info.kind == **kind);
-    of_kind.cloned().map(Some).ok_or_else(|| {
+    resources.of_kind(api_version, kind).cloned().map(Some).ok_or_else(|| {
         let core = if api_version.contains('/') { "" } else { "/" };
         format!(
             "failed to configure policy: failed to find resource referenced by paramKind: '{core}{api_version}, Kind={kind}'"
