@@ -1,10 +1,11 @@
 """kr8s: commands, logs and forwarded ports of simulated pods, over WebSockets, with the control plane in KUBECONFIG."""
 
+import errno
 import json
 import socket
 import threading
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from random import Random
 
 import kr8s
@@ -48,10 +49,13 @@ def server(handle):
                     connection.settimeout(DEADLINE)
                     handle(connection)
 
-        thread = threading.Thread(target=serve)
+        # A thread that a failed test leaves must not keep the process.
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
         thread.join(DEADLINE)
         assert not thread.is_alive(), "a connection has not ended"
 
@@ -63,9 +67,23 @@ def echo(connection):
 
 @contextmanager
 def forwarded(pod, port):
-    with pod.portforward(remote_port=port, local_port=0) as local:
+    with listening(pod, port) as local:
         with socket.create_connection(("127.0.0.1", local), timeout=DEADLINE) as connection:
             yield connection
+
+
+@contextmanager
+def listening(pod, port):
+    """The local port of a forwarded port. kr8s takes one that was free, which another program can take before it listens."""
+    with ExitStack() as stack:
+        for attempt in range(1, 6):
+            try:
+                local = stack.enter_context(pod.portforward(remote_port=port, local_port=0))
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or attempt == 5:
+                    raise
+        yield local
 
 
 def test_a_command_answers_as_the_pod_says():
