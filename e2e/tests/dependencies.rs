@@ -133,6 +133,60 @@ fn tests_and_the_binary_have_the_same_dependencies() {
     assert!(compiled_twice.is_empty(), "e2e/Cargo.toml lacks features of the tests: {compiled_twice:#?}");
 }
 
+/// The dependencies that a crate has for their features alone: kube needs a version of the API.
+const FOR_FEATURES: [(&str, &str); 1] = [("coracle-problems", "k8s-openapi")];
+
+#[test]
+fn every_dependency_is_used() {
+    let mut unused = Vec::new();
+    for package in packages().iter().filter(|package| package["source"].is_null()) {
+        let of_package = |member: &str| package[member].as_array().into_iter().flatten();
+        let text = |value: &Value, member: &str| value[member].as_str().unwrap_or_default().to_owned();
+        let name = text(package, "name");
+        let root = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let mut sources = std::fs::read_to_string(root.join("build.rs")).unwrap_or_default();
+        let files = of_package("targets").map(|target| text(target, "src_path"));
+        let directories: BTreeSet<_> =
+            files.filter_map(|file| Path::new(&file).parent().map(Path::to_owned)).collect();
+        // The root package contains the others.
+        for directory in directories.iter().filter(|directory| *directory != root) {
+            read_sources(directory, &mut sources);
+        }
+        for dependency in of_package("dependencies") {
+            let dependency = [text(dependency, "rename"), text(dependency, "name")];
+            let dependency = dependency.iter().find(|name| !name.is_empty()).unwrap();
+            if !names(&sources, &dependency.replace('-', "_"))
+                && !FOR_FEATURES.contains(&(&*name, dependency))
+            {
+                unused.push(format!("{name}: {dependency}"));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "dependencies that no source names:\n{}", unused.join("\n"));
+}
+
+/// Returns `true` if sources have a path in this crate.
+fn names(sources: &str, krate: &str) -> bool {
+    let mut found = sources.match_indices(krate);
+    found.any(|(at, _)| {
+        let before = sources[..at].chars().next_back();
+        let after = &sources[at + krate.len()..];
+        let is_word = before.is_none_or(|before| !before.is_alphanumeric() && before != '_');
+        is_word && ["::", ";", " as "].iter().any(|end| after.starts_with(end))
+    })
+}
+
+fn read_sources(directory: &Path, sources: &mut String) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
 #[test]
 fn licence_expressions_are_evaluated() {
     let allowed = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"];

@@ -15,7 +15,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 pub use coracle_apimachinery::user::{
-    ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, NODES, UNAUTHENTICATED, UserInfo,
+    ANONYMOUS, AUTHENTICATED, CREDENTIAL_ID, MASTERS, NODE_NAME, NODES, UNAUTHENTICATED, UserInfo,
 };
 
 use super::tls::Peer;

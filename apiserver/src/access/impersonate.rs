@@ -12,7 +12,7 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 
 use super::authenticate::{
-    ANONYMOUS, AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED, UserInfo, service_account_groups,
+    ANONYMOUS, AUTHENTICATED, MASTERS, NODE_NAME, NODES, UNAUTHENTICATED, UserInfo, service_account_groups,
     split_service_account_username,
 };
 use super::authorize::{Authorizer, RequestAttributes, ResourceTarget, Target, forbidden};
@@ -27,8 +27,6 @@ const EXTRA: &str = "impersonate-extra-";
 
 const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 const NODE_PREFIX: &str = "system:node:";
-/// In the extra of a service account token: the node its pod runs on.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 /// From this many groups or extra values on, a right to all of them is checked first.
 const TRY_WILDCARD_FROM: usize = 4;
 /// The number of callers with a remembered mode.

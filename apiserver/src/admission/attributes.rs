@@ -11,8 +11,8 @@ use crate::audit::AuditContext;
 use crate::fields::entry;
 use crate::names::{GroupKind, GroupResource};
 use crate::object_meta::ObjectMeta;
-use crate::request::Warnings;
 use crate::request::options::{DeleteOptions, WriteOptions};
+use crate::request::{Verb, Warnings};
 
 /// The operation of a request, as distinguished by plugins and webhook rules.
 ///
@@ -55,6 +55,8 @@ impl OperationOptions<'_> {
 pub struct AdmissionAttributes<'a> {
     /// The operation of the request.
     pub operation: Operation,
+    /// The verb of the request; a patch is an update for the operation, or a create.
+    pub verb: Verb,
     /// The resource of the request, without the subresource.
     pub resource: &'a GroupResource,
     /// The kind of the object: of the resource, or of the subresource's body, such as an Eviction.

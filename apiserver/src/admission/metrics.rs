@@ -220,11 +220,11 @@ impl AdmissionMetrics {
     }
 }
 
-/// Returns the type of an error in an expression, by its text.
+/// Returns the type of an error of a policy, by the beginning of its text, as kube-apiserver does.
 pub fn error_type(message: &str) -> &'static str {
-    if message.contains("compilation failed") {
+    if message.starts_with("compilation") {
         "compile_error"
-    } else if message.contains("out of budget") || message.contains("cost limit exceeded") {
+    } else if message.starts_with("validation failed due to running out of cost budget") {
         "out_of_budget"
     } else {
         "invalid_error"

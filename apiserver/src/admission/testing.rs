@@ -1,7 +1,7 @@
 //! For tests: a cluster in a map, and requests to run plugins on.
 
 use crate::audit::AuditContext;
-use crate::request::Warnings;
+use crate::request::{Verb, Warnings};
 use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
@@ -117,6 +117,11 @@ impl Request {
     pub fn attributes(&mut self) -> AdmissionAttributes<'_> {
         AdmissionAttributes {
             operation: self.operation,
+            verb: match self.operation {
+                Operation::Create | Operation::Connect => Verb::Create,
+                Operation::Update => Verb::Update,
+                Operation::Delete => Verb::Delete,
+            },
             resource: &self.resource,
             kind: GroupVersionKind { group: &self.kind.group, version: "v1", kind: &self.kind.kind },
             subresource: self.subresource,

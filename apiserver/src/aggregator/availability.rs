@@ -65,15 +65,17 @@ impl AvailabilityController {
     ///
     /// - `groups`: receives the groups that the aggregated servers serve.
     pub fn new(registry: Arc<Registry>, groups: Arc<RemoteGroups>) -> AvailabilityController {
-        let controller = AvailabilityController { registry, apis: RemoteApis::default(), groups };
-        // Until they are checked, discovery has what is stored as stale: a controller must not take
-        // it that their objects do not exist.
-        if controller.groups.load().is_empty()
-            && let Ok(apis) = controller.apis.load(&*controller.registry)
+        AvailabilityController { registry, apis: RemoteApis::default(), groups }
+    }
+
+    /// Publishes the stored groups, if there are none yet. Until they are checked, discovery has them
+    /// as stale: a controller must not take it that their objects do not exist.
+    pub fn publish_stored(&self) {
+        if self.groups.load().is_empty()
+            && let Ok(apis) = self.apis.load(&*self.registry)
         {
-            controller.groups.replace(apis.iter().map(|api| api.serving(None)).collect());
+            self.groups.replace(apis.iter().map(|api| api.serving(None)).collect());
         }
-        controller
     }
 
     /// Reconciles until the future is dropped.

@@ -8,13 +8,16 @@ use coracle_controller_runtime::cache::{Cache, NamespacedName};
 use coracle_kinds::controller_revision::revision_name;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 
+/// The most names that are tried at a time.
+const MAX_ATTEMPTS: usize = 16;
+
 /// Creates a revision under the first free name, or returns the existing revision with the same
 /// data. The hash label keeps the hash of the first attempt.
 ///
 /// - `collisions`: the number of name collisions so far; incremented for each new one
 ///
 /// # Errors
-/// The API refuses it.
+/// The API refuses it, or all names that were tried are taken.
 pub async fn create_revision(
     revisions: &Arc<Cache<ControllerRevision>>,
     owner: &str,
@@ -23,7 +26,9 @@ pub async fn create_revision(
     ctx: &ReconcileContext,
 ) -> kube::Result<ControllerRevision> {
     let api = ctx.api(revisions);
+    let mut attempts = 0;
     loop {
+        attempts += 1;
         revision.metadata.name = Some(revision_name(owner, &revision, *collisions));
         let taken = match api.create(&revision).await {
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => status,
@@ -36,7 +41,11 @@ pub async fn create_revision(
             ctx.await_observed(revisions, &existing);
             return Ok(existing);
         }
-        *collisions += 1;
+        if attempts == MAX_ATTEMPTS {
+            return Err(kube::Error::Api(taken));
+        }
+        // A client may have written any number.
+        *collisions = collisions.saturating_add(1);
     }
 }
 
@@ -108,6 +117,18 @@ mod tests {
             let created = create_revision(&cache, "web", new.clone(), &mut counted, &ctx).await.unwrap();
             assert_eq!(created.metadata.name.as_ref(), names.get(counted as usize), "{case}");
             assert_eq!((created.data, counted), (new.data.clone(), collisions), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_revision_whose_names_are_all_taken_is_not_created() {
+        let new = revision(None, "new");
+        for first in [0, i32::MAX] {
+            let taken = (0..100).map(|count| revision_name("web", &new, first.saturating_add(count)));
+            let taken = taken.map(|name| revision(Some(&name), "other")).collect();
+            let (cache, ctx) = (Arc::new(Cache::with([])), ReconcileContext::new(api(taken)));
+            let created = create_revision(&cache, "web", new.clone(), &mut first.clone(), &ctx).await;
+            assert!(matches!(created, Err(kube::Error::Api(status)) if status.reason == "AlreadyExists"));
         }
     }
 }

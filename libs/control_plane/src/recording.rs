@@ -52,11 +52,7 @@ impl Recording {
         let run = Run {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: clock.now(),
-            // Without the arguments of the command that `run` runs, which may be secret.
-            command: std::env::args_os()
-                .take_while(|argument| argument != "--")
-                .map(|argument| argument.to_string_lossy().into_owned())
-                .collect(),
+            command: options.command.clone(),
             clock: if is_manual { ClockMode::Manual } else { ClockMode::Real },
             seed: options.seed.map(|seed| seed.0),
         };

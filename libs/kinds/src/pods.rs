@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use coracle_object_meta::controller_ref;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, ContainerRestartRuleOnExitCodes, EphemeralContainer, Pod, PodCondition,
-    PodSpec, PodTemplateSpec,
+    Container, ContainerPort, ContainerRestartRule, EphemeralContainer, Pod, PodCondition, PodSpec,
+    PodTemplateSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -153,9 +153,7 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
 /// `restartPolicyRules` that matches, else by its own policy, else by that of the pod.
 pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
-    let mut rules =
-        container.restart_policy.iter().flat_map(|_| container.restart_policy_rules.iter().flatten());
-    if rules.any(|rule| rule.exit_codes.as_ref().is_some_and(|codes| matches_code(codes, code))) {
+    if matching_rule(container, code).is_some() {
         return true;
     }
     match container.restart_policy.as_deref().or(of_pod) {
@@ -165,8 +163,30 @@ pub fn restarts_after(pod: &Pod, container: &Container, code: i32) -> bool {
     }
 }
 
-/// Returns `true` if a rule is about an exit code. All actions of rules restart the container.
-fn matches_code(rule: &ContainerRestartRuleOnExitCodes, code: i32) -> bool {
+/// Returns `true` if all containers of its pod are restarted after a container has exited with this
+/// code (KEP-5532).
+pub fn restarts_all_after(container: &Container, code: i32) -> bool {
+    matching_rule(container, code).is_some_and(restarts_all)
+}
+
+/// Returns `true` if an exit of a container may restart all containers of the pod.
+pub fn may_restart_all(spec: &PodSpec) -> bool {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    containers.flat_map(|container| container.restart_policy_rules.iter().flatten()).any(restarts_all)
+}
+
+fn restarts_all(rule: &ContainerRestartRule) -> bool {
+    rule.action == "RestartAllContainers"
+}
+
+/// Returns the rule that decides about an exit code. All actions of rules restart the container.
+fn matching_rule(container: &Container, code: i32) -> Option<&ContainerRestartRule> {
+    container.restart_policy.as_ref()?;
+    container.restart_policy_rules.iter().flatten().find(|rule| matches_code(rule, code))
+}
+
+fn matches_code(rule: &ContainerRestartRule, code: i32) -> bool {
+    let Some(rule) = &rule.exit_codes else { return false };
     let is_listed = rule.values.iter().flatten().any(|listed| *listed == code);
     match rule.operator.as_str() {
         "In" => is_listed,

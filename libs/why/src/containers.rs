@@ -6,6 +6,7 @@ use crate::context::{Context, Target, event_time};
 use crate::explanation::Cause;
 use crate::kubectl;
 use crate::reason::State;
+use crate::simulation;
 use crate::text::{count, items, plural, quoted, text, text_or_empty};
 
 /// The containers that are explained.
@@ -49,7 +50,7 @@ fn finding(ctx: &Context, target: Target, list: &str, noun: &str, status: &Value
     if let Some(waiting) = state.get("waiting") {
         let reason = text(&waiting["reason"]).unwrap_or("Waiting");
         let message = text(&waiting["message"]).map(quoted);
-        (kind, clause, remedy) = of_waiting(target, status, noun, &name, reason, message.as_deref())?;
+        (kind, clause, remedy) = of_waiting(ctx, target, status, noun, &name, reason, message.as_deref())?;
         short = quoted(reason);
         waits_for = clause.clone();
     } else if let Some(ended) = state.get("terminated") {
@@ -93,6 +94,7 @@ fn is_sidecar(target: Target, name: &str) -> bool {
 }
 
 fn of_waiting(
+    ctx: &Context,
     target: Target,
     status: &Value,
     noun: &str,
@@ -112,17 +114,17 @@ fn of_waiting(
         | "InvalidImageName"
         | "ErrImageNeverPull"
         | "RegistryUnavailable" => {
-            let is_simulated = target.annotation("sim.coracle.dev/missing-images").is_some();
-            let remedy = match is_simulated {
-                true => {
-                    "the annotation sim.coracle.dev/missing-images of the pod says so: remove the image from it"
-                }
-                false => "check the name of the image, the access to its registry, and spec.imagePullSecrets",
+            let remedy = match simulation::missing_images(ctx, target) {
+                Some(object) => format!(
+                    "the annotation sim.coracle.dev/missing-images of {object} says so: remove the image from it"
+                ),
+                None => "check the name of the image, the access to its registry, and spec.imagePullSecrets"
+                    .to_owned(),
             };
             (
                 State::Failing,
                 format!("the image {image} of its {noun} {name} cannot be pulled ({reason}){detail}"),
-                remedy.to_owned(),
+                remedy,
             )
         }
         "CrashLoopBackOff" => {
@@ -163,13 +165,11 @@ fn of_running(ctx: &Context, target: Target, name: &str, restarts: i64) -> (Stri
     let spec = items(&target.spec()["containers"]).find(|container| container["name"] == name);
     let has = |probe: &str| spec.is_some_and(|spec| spec[probe].is_object());
     let failure = ctx.last_event(target, &["Unhealthy"]);
-    let namespace = || ctx.get("namespaces", "", target.namespace);
-    let is_never =
-        |object: &Value| object["metadata"]["annotations"]["sim.coracle.dev/never-ready"] == "true";
-    if is_never(target.object) || namespace().is_some_and(|namespace| is_never(&namespace)) {
+    let never_ready = simulation::inherited(ctx, target, "sim.coracle.dev/never-ready");
+    if let Some((_, object)) = never_ready.filter(|(value, _)| value == "true") {
         return (
             format!(
-                "its container {name} runs and is not ready{restarted}, as the annotation sim.coracle.dev/never-ready says"
+                "its container {name} runs and is not ready{restarted}, as the annotation sim.coracle.dev/never-ready of {object} says"
             ),
             format!("the container {name} to become ready"),
             "remove the annotation sim.coracle.dev/never-ready".to_owned(),

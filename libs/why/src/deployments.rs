@@ -282,7 +282,22 @@ fn no_node(ctx: &Context, target: Target) -> Option<Reason> {
     Some(Reason::progressing("no node", sentence).because([cause]))
 }
 
+/// The taints of a node's state that all pods of DaemonSets tolerate, with their effects.
+///
+/// Source: `AddOrUpdateDaemonPodTolerations` of kube-controller-manager.
+const ALWAYS_TOLERATED: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
 fn tolerates(pod: &Value, taint: &Value) -> bool {
+    if ALWAYS_TOLERATED.iter().any(|(key, effect)| taint["key"] == *key && taint["effect"] == *effect) {
+        return true;
+    }
     items(&pod["tolerations"]).any(|toleration| {
         let key = text(&toleration["key"]);
         let is_key = key.is_none() || key == text(&taint["key"]);

@@ -41,6 +41,7 @@ mod reason;
 mod refused;
 mod render;
 mod scheduling;
+mod simulation;
 mod stateful_sets;
 mod survey;
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-use crate::conditions::{condition, describe, is_true};
+use crate::conditions::{self, condition, describe, is_true};
 use crate::containers;
 use crate::context::{Context, Target};
 use crate::explanation::Cause;
 use crate::kubectl;
 use crate::reason::{Reason, State};
 use crate::scheduling;
+use crate::simulation;
 use crate::text::{items, quoted, reason_and_message, text, text_or_empty};
 
 /// Returns `true` if a pod is running and ready.
@@ -16,11 +17,14 @@ pub fn is_ready(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && is_true(pod, "Ready").is_some()
 }
 
-/// Explains why a pod is not ready; None if it is ready or has succeeded.
+/// Explains why a pod is not ready, or is not resized; None if it is as it should be.
 pub fn reason(ctx: &Context, target: Target) -> Option<Reason> {
     let phase = text(&target.status()["phase"]).unwrap_or("Pending");
-    if phase == "Succeeded" || is_ready(target.object) {
+    if phase == "Succeeded" {
         return None;
+    }
+    if is_ready(target.object) {
+        return resize(ctx, target);
     }
     if phase == "Failed" {
         return Some(failed(ctx, target));
@@ -139,6 +143,24 @@ fn containers(ctx: &Context, target: Target, phase: &str) -> Option<Reason> {
     Some(reason.because(findings.into_iter().map(|finding| finding.cause)))
 }
 
+/// Explains a ready pod that does not have the resources of its spec yet (KEP-1287).
+fn resize(ctx: &Context, target: Target) -> Option<Reason> {
+    let pending = is_true(target.object, "PodResizePending")?;
+    let node = ctx.short("nodes", text_or_empty(&target.spec()["nodeName"]));
+    let outlook = match text_or_empty(&pending["reason"]) {
+        "Infeasible" => format!(
+            "{node} can never give it that much: ask for less in spec.containers[].resources.requests"
+        ),
+        _ => format!("It is resized once other pods of {node} end or ask for less"),
+    };
+    let sentence = format!(
+        "{} is ready, and has not been resized: {}. {outlook}.",
+        ctx.short_of(target),
+        describe(ctx, pending)
+    );
+    Some(Reason::ready("resize pending", sentence).because([conditions::cause(ctx, target, pending)]))
+}
+
 /// Explains the readiness gates that are not true.
 fn gates(ctx: &Context, target: Target) -> Option<Reason> {
     let is_open = |name: &str| is_true(target.object, name).is_some();
@@ -169,7 +191,7 @@ fn unknown(ctx: &Context, target: Target, phase: &str) -> Reason {
     let said = condition(target.object, "Ready").filter(|ready| !reason_and_message(ready).is_empty());
     let sentence = match said {
         Some(ready) => format!("{short} is not ready: {}.", describe(ctx, ready)),
-        None if target.annotation("sim.coracle.dev/ignore").is_some() => {
+        None if simulation::is_ignored(target) => {
             format!(
                 "{short} is not ready because of its annotation sim.coracle.dev/ignore: the simulated kubelets leave it alone."
             )

@@ -5,6 +5,7 @@ use crate::conditions::condition;
 use crate::context::{Context, Target};
 use crate::explanation::Cause;
 use crate::reason::Reason;
+use crate::simulation;
 use crate::text::{enumerate, items, plural, quoted, text, text_or_empty, with_stop};
 
 /// Texts in the message of the scheduler, and what can be done.
@@ -114,7 +115,7 @@ fn unseen(ctx: &Context, target: Target) -> Reason {
     let cause =
         Cause::of(ctx.reference_of(target)).field(format!("spec.schedulerName: {}", quoted(scheduler)));
     let sentence = match scheduler {
-        _ if target.annotation("sim.coracle.dev/ignore").is_some() => format!(
+        _ if simulation::is_ignored(target) => format!(
             "{short} is pending because of its annotation sim.coracle.dev/ignore: the simulated scheduler and kubelets leave it alone."
         ),
         "default-scheduler" => format!("{short} is pending: the scheduler has not looked at it yet."),

@@ -15,6 +15,7 @@ mod pod_resize_validator;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
+mod resource_claim_access;
 mod runtime_class;
 mod selection;
 mod service_account;
@@ -178,9 +179,9 @@ static PLUGINS: [PluginDeclaration; 41] = [
     absent("AlwaysDeny").off_by_default(),
 ];
 
-/// Builds the chain of the enabled plugins. Three links have no name, so that no selection disables
+/// Builds the chain of the enabled plugins. Four links have no name, so that no selection disables
 /// them. The limit of all pods comes first, so that rejected pods cost least. The checks that
-/// kube-apiserver makes between the two passes are the first of the second one, for policies, and
+/// kube-apiserver makes between the two passes are the first of the second one, for policies and the status of ResourceClaims, and
 /// the last of the first one, for RBAC objects.
 ///
 /// - `max_pods`: of all namespaces together
@@ -200,6 +201,7 @@ pub fn chain(
         authorizer: context.authorizer.clone(),
         resources: context.webhooks.resources.clone(),
     });
+    chain.add(resource_claim_access::ResourceClaimAccess { authorizer: context.authorizer.clone() });
     let is_on = |plugin: &&PluginDeclaration| {
         selection.is_enabled(plugin.name) && plugin.gate.is_none_or(|gate| features.is_enabled(gate))
     };

@@ -6,8 +6,9 @@ use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_cel::{Activation, EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
-use super::CONDITIONS_BUDGET;
+use super::evaluation::EvaluationError;
 use super::expression::Expression;
+use super::{CALL_LIMIT, CONDITIONS_BUDGET};
 use crate::admission::json::items;
 
 /// The `matchConditions` of a webhook or policy.
@@ -33,22 +34,28 @@ impl MatchConditions {
     /// The texts of the conditions that cannot be evaluated, if none is false.
     pub fn match_request<'a>(&self, variables: &dyn Activation<'a>, meter: &Meter) -> Result<bool, String> {
         let variables = &WithoutNamespace(variables);
-        let mut budget = CONDITIONS_BUDGET;
+        let mut remaining = CONDITIONS_BUDGET;
         let mut failed = Vec::new();
         for condition in &self.0 {
             let outcome = match &condition.program {
                 Ok(program) => {
-                    let outcome = program.evaluate(variables, super::CALL_LIMIT.min(budget), meter);
-                    budget = budget.saturating_sub(outcome.cost);
-                    outcome.value.map_err(|error| error.to_string())
+                    let outcome = program.evaluate(variables, CALL_LIMIT, meter);
+                    let Some(rest) = remaining.checked_sub(outcome.cost) else {
+                        return Err(EvaluationError::OutOfBudget.to_string());
+                    };
+                    remaining = rest;
+                    outcome.value.map_err(|error| EvaluationError::Expression {
+                        text: condition.text.clone(),
+                        error: error.to_string(),
+                    })
                 }
-                Err(error) => Err(error.clone()),
+                Err(error) => Err(EvaluationError::Compilation(error.clone())),
             };
             let error = match outcome {
                 Ok(CelValue::Bool(true)) => continue,
                 Ok(CelValue::Bool(false)) => return Ok(false),
                 Ok(_) => "match condition is not a bool".to_owned(),
-                Err(error) => format!("expression '{}' resulted in error: {error}", condition.text),
+                Err(error) => error.to_string(),
             };
             if !failed.contains(&error) {
                 failed.push(error);

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `definition.rs` | a stored policy with its expressions, and a stored binding |
 //! | `expression.rs` | one compiled expression |
+//! | `evaluation.rs` | the evaluation of expressions within a budget, and its errors |
 //! | `compiled.rs` | the time at which expressions are compiled |
 //! | `variables.rs` | the variables of an expression: the request, its objects, parameters, composed variables |
 //! | `authorizer.rs` | the variable `authorizer` |
@@ -18,6 +19,7 @@ mod authorizer;
 mod compiled;
 mod conditions;
 mod definition;
+mod evaluation;
 mod expression;
 mod mutating;
 mod params;

@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::definition::{Binding, Expressions, Mutation, Policy};
-use super::validating::Budget;
+use super::evaluation::Budget;
 use super::variables::PolicyVariables;
-use super::{PolicyContext, RequestVariables, params};
+use super::{BINDING_BUDGET, PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Invocation, Source, VersionedObjects};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin, Operation};
@@ -279,10 +279,9 @@ fn mutate(
 ) -> Result<Option<Value>, Failed> {
     let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
     let Some(object) = &objects.object else { return Ok(None) };
-    let text = &mutation.expression.text;
-    let value = Budget { spent: 0, meter }
+    let value = Budget::new(BINDING_BUDGET, meter)
         .evaluate(&mutation.expression, &variables)
-        .map_err(|error| format!("expression '{text}' resulted in error: {error}"))?;
+        .map_err(|error| error.to_string())?;
     let current: Value =
         serde_json::from_slice(&objects.to_json(object)).map_err(|error| error.to_string())?;
     if mutation.is_json_patch {

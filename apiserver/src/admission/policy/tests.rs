@@ -176,6 +176,46 @@ fn a_request_is_denied_by_the_first_validation_that_fails() {
 }
 
 #[test]
+fn nothing_else_counts_once_the_budget_is_spent() {
+    let spent =
+        "validation failed due to running out of cost budget, no further validation rules will be run";
+    // 810,000 each; the limit of one is a million, that of all ten.
+    let costly = json!({"expression": "object.data.a.contains(object.data.a)"});
+    let failing = json!({"expression": "false", "message": "no"});
+    let rules = |count: usize| {
+        let all: Vec<Value> = std::iter::once(failing.clone()).chain(vec![costly.clone(); count]).collect();
+        json!({"validations": all})
+    };
+    let denied = |spec: Value| validated(spec, &["Deny"], config_map(json!({"a": "x".repeat(9000)})));
+    assert_eq!(denied(rules(2)), Some((422, "no".to_owned())));
+    assert_eq!(denied(rules(40)), Some((422, spent.to_owned())));
+    let mut ignoring = rules(40);
+    ignoring["failurePolicy"] = json!("Ignore");
+    assert_eq!(denied(ignoring), None, "the denial of the first one does not count either");
+}
+
+#[test]
+fn an_audit_annotation_that_cannot_be_made_denies_whatever_the_actions_are() {
+    let spec = |expression: &str, policy: &str| {
+        let annotation = json!({"key": "k", "valueExpression": expression});
+        json!({"auditAnnotations": [annotation], "failurePolicy": policy})
+    };
+    let number = "valueExpression 'dyn(1)' resulted in unsupported return type: int. Return type must be either string or null.";
+    let missing = "expression 'object.data.nope' resulted in error: no such key: nope";
+    for (expression, policy, want) in [
+        ("dyn('x')", "Fail", None),
+        ("null", "Fail", None),
+        ("dyn(1)", "Fail", Some(number)),
+        ("dyn(1)", "Ignore", Some(number)),
+        ("object.data.nope", "Fail", Some(missing)),
+        ("object.data.nope", "Ignore", None),
+    ] {
+        let denied = validated(spec(expression, policy), &["Audit"], config_map(json!({"a": "1"})));
+        assert_eq!(denied, want.map(|want| (422, want.to_owned())), "{expression} {policy}");
+    }
+}
+
+#[test]
 fn without_the_action_deny_a_failure_warns() {
     let spec = json!({"validations": [{"expression": "false", "message": "no"}]});
     assert_eq!(validated(spec, &["Warn", "Audit"], config_map(json!({}))), None);

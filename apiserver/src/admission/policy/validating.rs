@@ -12,9 +12,9 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::definition::{Binding, Expressions, Policy, Validation};
-use super::expression::Expression;
+use super::evaluation::{Budget, EvaluationError};
 use super::variables::PolicyVariables;
-use super::{BINDING_BUDGET, CALL_LIMIT, PolicyContext, RequestVariables, params};
+use super::{BINDING_BUDGET, PolicyContext, RequestVariables, params};
 use crate::admission::generic::{Source, VersionedObjects};
 use crate::admission::metrics::{PolicyLabels, error_type};
 use crate::admission::{AdmissionAttributes, AsyncAdmissionPlugin};
@@ -37,12 +37,25 @@ pub struct ValidatingAdmissionPolicy {
 
 /// The reason for which a request is not valid for a policy and a binding.
 struct Failure {
+    kind: FailureKind,
     message: String,
+    /// The reason of the response; empty for the default.
     reason: String,
-    /// The index of the failed validation; None if the policy could not be evaluated.
+    /// The index of the failed validation; 0 for other failures.
     index: usize,
-    /// Whether the failure denies the request independent of the binding's actions.
-    is_error: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureKind {
+    /// A validation is not true: the binding has the actions.
+    Denied,
+    /// An expression cannot be evaluated. It counts as a denial, unless the policy ignores failures.
+    Error,
+    /// An audit annotation cannot be made. It denies the request whatever the actions are.
+    Annotation,
+    /// The policy or the binding does not work. It denies the request whatever the actions are, unless
+    /// the policy ignores failures.
+    Configuration,
 }
 
 /// A failure that denies the request.
@@ -54,8 +67,24 @@ struct Denial<'p> {
 }
 
 impl Failure {
+    fn new(kind: FailureKind, message: impl ToString) -> Failure {
+        Failure { kind, message: message.to_string(), reason: String::new(), index: 0 }
+    }
+
+    /// Returns `true` if the request is denied whatever the actions of the binding are.
+    fn is_final(&self) -> bool {
+        matches!(self.kind, FailureKind::Annotation | FailureKind::Configuration)
+    }
+
+    fn is_ignored_by(&self, policy: &Policy) -> bool {
+        !policy.fails && matches!(self.kind, FailureKind::Error | FailureKind::Configuration)
+    }
+
     fn labels<'a>(&self, policy: &'a Policy, binding: &'a Binding) -> PolicyLabels<'a> {
-        let error_type = if self.is_error { error_type(&self.message) } else { "no_error" };
+        let error_type = match self.kind {
+            FailureKind::Denied => "no_error",
+            _ => error_type(&self.message),
+        };
         PolicyLabels { policy: &policy.name, binding: &binding.name, error_type }
     }
 }
@@ -88,7 +117,7 @@ impl ValidatingAdmissionPolicy {
                 Ok(kind) => kind,
                 Err(message) => {
                     if policy.fails && denial.is_none() {
-                        let failure = Failure { message, reason: String::new(), index: 0, is_error: true };
+                        let failure = Failure::new(FailureKind::Configuration, message);
                         denial = Some(Denial { policy: &policy.name, binding: None, failure });
                     }
                     continue;
@@ -101,9 +130,7 @@ impl ValidatingAdmissionPolicy {
                 }
                 let began = Instant::now();
                 let failures = match params::collect(kind.as_deref(), binding, attributes, cluster).await {
-                    Err(message) => {
-                        vec![Failure { message, reason: String::new(), index: 0, is_error: true }]
-                    }
+                    Err(message) => vec![Failure::new(FailureKind::Configuration, message)],
                     Ok(params) => {
                         if variables.is_none() {
                             let objects = VersionedObjects::new(&invocation, attributes).await?;
@@ -134,13 +161,13 @@ impl ValidatingAdmissionPolicy {
                     let observe = |action: &str| {
                         self.context.metrics.validating_policy(failure.labels(policy, binding), took, action);
                     };
-                    if failure.is_error && !policy.fails {
+                    if failure.is_ignored_by(policy) {
                         observe("allow");
                         continue;
                     }
                     binding.observed_actions().for_each(observe);
                     report(policy, binding, &failure, attributes, &mut audited);
-                    let denies = binding.has_action("Deny") || is_configuration(&failure);
+                    let denies = binding.has_action("Deny") || failure.is_final();
                     if denies && denial.is_none() {
                         denial = Some(Denial { policy: &policy.name, binding: Some(&binding.name), failure });
                     }
@@ -157,14 +184,8 @@ impl ValidatingAdmissionPolicy {
     }
 }
 
-/// Returns whether a failure is an error of the configuration, which denies the request independent
-/// of the binding's actions.
-fn is_configuration(failure: &Failure) -> bool {
-    failure.is_error && failure.message.starts_with("failed to configure")
-}
-
-/// Adds the warning and the audit annotation that the binding's actions request. A configuration
-/// error adds neither.
+/// Adds the warning and the audit annotation that the binding's actions request. A failure that
+/// denies the request whatever they are adds neither.
 fn report(
     policy: &Policy,
     binding: &Binding,
@@ -172,7 +193,7 @@ fn report(
     attributes: &AdmissionAttributes<'_>,
     audited: &mut Vec<Value>,
 ) {
-    if is_configuration(failure) {
+    if failure.is_final() {
         return;
     }
     if binding.has_action("Warn") {
@@ -200,6 +221,13 @@ struct Evaluated {
     annotations: Vec<(String, String)>,
 }
 
+impl Evaluated {
+    /// Creates the decision of a policy that cannot be evaluated.
+    fn failed(error: impl ToString) -> Evaluated {
+        Evaluated { failures: vec![Failure::new(FailureKind::Error, error)], ..Evaluated::default() }
+    }
+}
+
 fn evaluate(
     policy: &Policy,
     expressions: &Expressions,
@@ -208,88 +236,117 @@ fn evaluate(
     meter: &Meter,
 ) -> Evaluated {
     let variables = PolicyVariables::new(request, params, &expressions.variables, meter);
-    let failed = |message: String, index| Failure { message, reason: String::new(), index, is_error: true };
-    let mut evaluated = Evaluated::default();
-    let Evaluated { failures, annotations } = &mut evaluated;
     match expressions.conditions.match_request(&variables, meter) {
         Ok(true) => {}
-        Ok(false) => return evaluated,
-        Err(message) => {
-            failures.push(failed(message, 0));
-            return evaluated;
-        }
+        Ok(false) => return Evaluated::default(),
+        Err(message) => return Evaluated::failed(message),
     }
-    let mut budget = Budget { spent: 0, meter };
-    for (index, validation) in expressions.validations.iter().enumerate() {
-        match budget.evaluate(&validation.expression, &variables) {
-            Ok(CelValue::Bool(true)) => {}
-            Ok(_) => failures.push(Failure {
-                message: budget.message(validation, &variables),
-                reason: validation.reason.clone(),
-                index,
-                is_error: false,
-            }),
-            Err(error) => {
-                let text = &validation.expression.text;
-                failures.push(failed(format!("expression '{text}' resulted in error: {error}"), index));
+    validations(expressions, &variables, meter)
+        .and_then(|mut failures| {
+            let annotations = audit_annotations(policy, expressions, &variables, meter, &mut failures)?;
+            Ok(Evaluated { failures, annotations })
+        })
+        .unwrap_or_else(Evaluated::failed)
+}
+
+/// Evaluates the validations, and the messages of those that fail.
+///
+/// # Errors
+/// The budget is spent: nothing else about the request counts.
+fn validations(
+    expressions: &Expressions,
+    variables: &PolicyVariables<'_>,
+    meter: &Meter,
+) -> Result<Vec<Failure>, EvaluationError> {
+    let mut budget = Budget::new(BINDING_BUDGET, meter);
+    let mut outcomes = Vec::new();
+    for validation in &expressions.validations {
+        outcomes.push(match budget.evaluate(&validation.expression, variables) {
+            Err(EvaluationError::OutOfBudget) => return Err(EvaluationError::OutOfBudget),
+            Ok(value) => Ok(matches!(value, CelValue::Bool(true))),
+            Err(error) => Err(error),
+        });
+    }
+    let mut failures = Vec::new();
+    for (index, (validation, outcome)) in expressions.validations.iter().zip(outcomes).enumerate() {
+        let failure = match outcome {
+            Ok(true) => continue,
+            Ok(false) => match message(validation, variables, &mut budget) {
+                Ok(message) => {
+                    let reason = validation.reason.clone();
+                    Failure { reason, ..Failure::new(FailureKind::Denied, message) }
+                }
+                Err(error) => Failure::new(FailureKind::Error, format!("failed messageExpression: {error}")),
+            },
+            Err(error) => Failure::new(FailureKind::Error, error),
+        };
+        failures.push(Failure { index, ..failure });
+    }
+    Ok(failures)
+}
+
+/// Returns the message of a validation that failed: the result of its message expression, otherwise
+/// its message, otherwise a default text with the expression.
+///
+/// # Errors
+/// The budget is spent.
+fn message(
+    validation: &Validation,
+    variables: &PolicyVariables<'_>,
+    budget: &mut Budget<'_>,
+) -> Result<String, EvaluationError> {
+    let evaluated =
+        validation.message_expression.as_ref().map(|expression| budget.evaluate(expression, variables));
+    match evaluated {
+        Some(Err(EvaluationError::OutOfBudget)) => return Err(EvaluationError::OutOfBudget),
+        Some(Ok(CelValue::String(text))) => {
+            let text = text.trim();
+            if !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(['\n', '\r']) {
+                return Ok(text.to_owned());
             }
         }
+        _ => {}
     }
+    Ok(match validation.message.as_str() {
+        "" => format!("failed expression: {}", validation.expression.text.trim()),
+        message => message.to_owned(),
+    })
+}
+
+/// Evaluates the audit annotations; those that cannot be are failures.
+///
+/// # Errors
+/// Their budget is spent: nothing else about the request counts.
+fn audit_annotations(
+    policy: &Policy,
+    expressions: &Expressions,
+    variables: &PolicyVariables<'_>,
+    meter: &Meter,
+    failures: &mut Vec<Failure>,
+) -> Result<Vec<(String, String)>, EvaluationError> {
+    let mut budget = Budget::new(BINDING_BUDGET, meter);
+    let mut annotations = Vec::new();
     for (key, expression) in &expressions.audit_annotations {
-        match budget.evaluate(expression, &variables) {
+        match budget.evaluate(expression, variables) {
             Ok(CelValue::String(text)) if !text.trim().is_empty() => {
                 let end = (0..=text.len().min(MAX_TEXT * 2)).rev().find(|end| text.is_char_boundary(*end));
                 let text = text.get(..end.unwrap_or(0)).unwrap_or("").trim().to_owned();
                 annotations.push((format!("{}/{key}", policy.name), text));
             }
-            Ok(_) => {}
-            Err(error) => {
-                failures
-                    .push(failed(format!("expression '{}' resulted in error: {error}", expression.text), 0));
+            Ok(CelValue::String(_) | CelValue::Null) => {}
+            Ok(other) => {
+                let (text, found) = (&expression.text, other.type_of());
+                let message = format!(
+                    "valueExpression '{text}' resulted in unsupported return type: {found}. Return type must be either string or null."
+                );
+                failures.push(Failure::new(FailureKind::Annotation, message));
             }
+            Err(EvaluationError::OutOfBudget) => return Err(EvaluationError::OutOfBudget),
+            Err(error) if policy.fails => failures.push(Failure::new(FailureKind::Annotation, error)),
+            Err(_) => {}
         }
     }
-    evaluated
-}
-
-/// The cost of a policy's expressions so far, and the meter of their work.
-pub(super) struct Budget<'m> {
-    pub spent: u64,
-    pub meter: &'m Meter,
-}
-
-impl Budget<'_> {
-    /// Evaluates an expression within the remaining budget.
-    pub fn evaluate<'a>(
-        &mut self,
-        expression: &Expression,
-        variables: &PolicyVariables<'a>,
-    ) -> Result<CelValue<'a>, String> {
-        let program = expression.program.as_ref().map_err(|error| format!("compilation error: {error}"))?;
-        let outcome = program.evaluate(variables, CALL_LIMIT, self.meter);
-        self.spent = self.spent.saturating_add(outcome.cost).saturating_add(variables.cost.take());
-        if self.spent > BINDING_BUDGET {
-            return Err("validation failed due to running out of cost budget, no further validation rules will be run".to_owned());
-        }
-        outcome.value.map_err(|error| error.to_string())
-    }
-
-    /// Returns the message of a validation that failed: the result of its message expression,
-    /// otherwise its message, otherwise a default text with the expression.
-    fn message(&mut self, validation: &Validation, variables: &PolicyVariables<'_>) -> String {
-        if let Some(expression) = &validation.message_expression
-            && let Ok(CelValue::String(text)) = self.evaluate(expression, variables)
-        {
-            let text = text.trim();
-            if !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(['\n', '\r']) {
-                return text.to_owned();
-            }
-        }
-        match validation.message.as_str() {
-            "" => format!("failed expression: {}", validation.expression.text.trim()),
-            message => message.to_owned(),
-        }
-    }
+    Ok(annotations)
 }
 
 fn denied(attributes: &AdmissionAttributes<'_>, denial: &Denial<'_>) -> Error {

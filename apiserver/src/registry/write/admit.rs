@@ -139,6 +139,7 @@ impl Writing<'_> {
         let info = &self.target.info;
         AdmissionAttributes {
             operation,
+            verb: self.caller.verb,
             resource: &info.group_resource,
             kind: match self.projection {
                 Some(Projection { subresource: sub, .. }) => kind_of_subresource(sub),
@@ -169,6 +170,7 @@ fn subresource_attributes<'a>(
     let info = &target.info;
     AdmissionAttributes {
         operation: Operation::Connect,
+        verb: caller.verb,
         resource: &info.group_resource,
         kind: info.subresource(subresource).map_or_else(|| kind_of(info), kind_of_subresource),
         version: &info.version,

@@ -5,6 +5,8 @@
 //! everything that is due by then and returns what happened and when something is due next. Nothing
 //! here knows the format of a status.
 
+pub mod restart_all;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub struct PodRuntimeState {
     pub closed_gates: Vec<String>,
     /// The reason for which the resources of its spec are not allocated yet.
     pub deferred_resize: Option<String>,
+    /// The time at which all containers were removed, until they are started again.
+    pub removed: Option<Timestamp>,
     pub stop: Option<Stop>,
     pub end: Option<End>,
 }
@@ -98,6 +102,8 @@ pub enum State {
 /// A failed start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
+    /// It was removed with all others, which are to be started together.
+    Removed,
     /// Its configuration cannot be made, for this reason.
     Configuration(String),
     /// Its image is not on the node, and must not be pulled.
@@ -122,12 +128,14 @@ pub struct Exit {
     pub ran: Option<(Timestamp, Timestamp)>,
     /// The termination message.
     pub message: Option<String>,
+    /// Whether the container was removed, so that nothing else is known of its end.
+    pub is_removed: bool,
 }
 
 impl Exit {
     /// Returns the end of a container that never ran.
     fn without_run(code: i32) -> Exit {
-        Exit { code, ran: None, message: None }
+        Exit { code, ran: None, message: None, is_removed: false }
     }
 }
 
@@ -198,6 +206,7 @@ impl PodRuntimeState {
             containers,
             closed_gates: Vec::new(),
             deferred_resize: None,
+            removed: None,
             stop: None,
             end: None,
         }
@@ -220,6 +229,7 @@ impl PodRuntimeState {
         }
         state.closed_gates = closed_gates(pod);
         state.deferred_resize = resize::deferred(pod);
+        state.removed = restart_all::removed_at(pod);
         if waits_for_removal(pod) && state.containers.iter().any(Container::is_running) {
             let since = pods::begin_of_deletion(pod).unwrap_or(state.accepted);
             let is_overdue = state.deadline(pod).is_some_and(|deadline| deadline <= since);
@@ -251,7 +261,7 @@ impl PodRuntimeState {
     /// Returns `true` if a main container ran.
     pub fn is_initialized(&self) -> bool {
         let ran = |container: &Container| match &container.state {
-            State::Waiting => container.last.is_some(),
+            State::Waiting => container.has_run(),
             State::Exited(exit) => exit.ran.is_some(),
             State::Running { .. } | State::BackOff { .. } => true,
         };
@@ -283,7 +293,8 @@ impl PodRuntimeState {
             Some(stop) => self.stop(stop, &during, &mut progress),
             None => {
                 self.resize(&during, &mut progress);
-                if !obstacles.volumes || self.has_started() {
+                let may_run = !obstacles.volumes || self.has_started();
+                if may_run && !self.restarts_all(&during, &mut progress) {
                     self.run(&during, &mut progress);
                 }
             }
@@ -405,12 +416,16 @@ impl PodRuntimeState {
             if role == Role::Ephemeral {
                 break;
             }
-            if is_blocked && !container.has_started() {
+            if is_blocked && !container.has_run() {
                 return;
             }
             container.run(&spec, during, progress);
+            if container.asks_for_restart_of_all(&spec) {
+                self.restarts_all(during, progress);
+                return;
+            }
             match (role, &container.state) {
-                (Role::Sidecar, _) if !container.has_started() => return,
+                (Role::Sidecar, _) if !container.has_run() => return,
                 // Nothing more starts until it runs and has passed its startup probe, once.
                 (Role::Sidecar, _) if !is_initialized && !container.is_started() => is_blocked = true,
                 (Role::Init, State::Exited(Exit { code: 0, .. })) => {}
@@ -431,6 +446,10 @@ impl PodRuntimeState {
         }
     }
 }
+
+/// The reason and the message of a container that was removed with all others.
+pub const REMOVED: (&str, &str) =
+    ("RestartingAllContainers", "The container is removed because RestartAllContainers in place");
 
 /// The reason and the message of a pod that ran too long.
 pub const DEADLINE_EXCEEDED: (&str, &str) =
@@ -467,7 +486,8 @@ impl Container {
             let ran = terminated.started_at.as_ref().zip(terminated.finished_at.as_ref());
             let ran = ran.map(|(from, to)| (from.0, to.0));
             let message = terminated.message.clone().filter(|_| ran.is_some());
-            Some(Exit { code: terminated.exit_code, ran, message })
+            let is_removed = terminated.reason.as_deref() == Some(REMOVED.0);
+            Some(Exit { code: terminated.exit_code, ran, message, is_removed })
         };
         self.last = exit(&status.last_state);
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
@@ -492,6 +512,11 @@ impl Container {
     /// Returns `true` if it was started once.
     pub fn has_started(&self) -> bool {
         self.state != State::Waiting || self.last.is_some()
+    }
+
+    /// Returns `true` if it was started, and not removed since.
+    pub fn has_run(&self) -> bool {
+        self.state != State::Waiting || self.last.as_ref().is_some_and(|last| !last.is_removed)
     }
 
     /// Returns `true` if it runs, and has passed its startup probe.
@@ -547,9 +572,9 @@ impl Container {
                     if self.is_held(spec, during, progress) {
                         return;
                     }
-                    match self.last {
-                        Some(_) => self.restart(spec, now, progress),
-                        None => self.start(spec, now, progress),
+                    match self.has_run() {
+                        true => self.restart(spec, now, progress),
+                        false => self.start(spec, now, progress),
                     }
                 }
                 State::Running { since } => {
@@ -589,6 +614,9 @@ impl Container {
                 }
                 State::Exited(exit) => {
                     // An init container that succeeded counts as ready, and is never started again.
+                    if self.asks_for_restart_of_all(spec) {
+                        return;
+                    }
                     let is_done = self.role == Role::Init && exit.code == 0;
                     if is_done || !restarts_after(pod, spec, exit.code) {
                         self.is_ready = is_done;
@@ -716,7 +744,7 @@ impl Container {
             let ending = Ending { after: ran, code };
             let started = Started { pod, role: self.role, container: spec, at: since };
             let message = behavior.termination_message(&started, ending);
-            self.state = State::Exited(Exit { code, ran: Some((since, now)), message });
+            self.state = State::Exited(Exit { code, ran: Some((since, now)), message, is_removed: false });
             self.is_ready = false;
             self.is_starting = false;
         }

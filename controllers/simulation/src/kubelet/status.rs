@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use coracle_kinds::pods::{Role, containers};
+use coracle_kinds::pods::{Role, containers, may_restart_all};
 use k8s_openapi::api::core::v1::{
     Container as Spec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
@@ -16,8 +16,8 @@ use super::admission::Rejection;
 use super::pod::full_name;
 use super::resize;
 use super::runtime_state::{
-    CONTAINER_ID_PREFIX, CRASH_LOOP, Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, State,
-    missing_image, never_pulled,
+    CONTAINER_ID_PREFIX, CRASH_LOOP, Container, DEADLINE_EXCEEDED, End, Exit, Hold, PodRuntimeState, REMOVED,
+    State, missing_image, never_pulled, restart_all,
 };
 
 /// The addresses of a pod and its node.
@@ -102,9 +102,13 @@ pub fn phase(state: &PodRuntimeState) -> &'static str {
     }
 }
 
-/// Returns `true` if a pod stays pending until this container starts.
+/// Returns `true` if a pod is pending until this container starts, or ends its initialization.
 fn is_awaited(container: &Container) -> bool {
-    !container.has_started() && container.role != Role::Ephemeral
+    match container.role {
+        Role::Ephemeral => false,
+        Role::Init => !container.has_started() || container.is_running(),
+        Role::Main | Role::Sidecar => !container.has_started(),
+    }
 }
 
 type Condition = (&'static str, bool, Option<&'static str>, String);
@@ -128,11 +132,27 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     ]
     .map(|condition| dated(pod, condition, now))
     .into();
+    if pod.spec.as_ref().is_some_and(may_restart_all) {
+        let restarting = dated(pod, restarting(state), now);
+        conditions.push(PodCondition { observed_generation: None, ..restarting });
+    }
     if let Some(reason) = &state.deferred_resize {
         let pending = (resize::POD_RESIZE_PENDING, true, Some("Deferred"), reason.clone());
         conditions.push(dated(pod, pending, now));
     }
     conditions
+}
+
+fn restarting(state: &PodRuntimeState) -> Condition {
+    let (is_true, reason, message) = match state.end {
+        Some(End::Succeeded) => (false, Some("PodCompleted"), ""),
+        Some(End::Failed) => (false, Some("PodFailed"), ""),
+        None if state.removed.is_some() => {
+            (true, Some("RestartAllContainersStarted"), "container exited with restart policy rule")
+        }
+        None => (false, None, ""),
+    };
+    (restart_all::CONDITION, is_true, reason, message.to_owned())
 }
 
 /// Sets the times of a condition; it keeps its transition time if its status does not change.
@@ -156,7 +176,7 @@ fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) 
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
         (_, Role::Init) => false,
-        _ => container.has_started() && (!container.is_starting || is_initialized),
+        _ => container.has_run() && (!container.is_starting || is_initialized),
     };
     let init = state.containers.iter();
     let init = init.filter(|container| matches!(container.role, Role::Init | Role::Sidecar));
@@ -199,7 +219,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: 
     let is_next = matches!(container.state, State::Running { .. } | State::Exited(_));
     let last_instance = container.restarts.saturating_sub(u32::from(is_next));
     let has_run = match &container.state {
-        State::Waiting => container.last.is_some(),
+        State::Waiting => container.has_run(),
         State::Exited(exit) => exit.ran.is_some(),
         State::Running { .. } | State::BackOff { .. } => true,
     };
@@ -245,6 +265,7 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: 
 fn waiting_for(pod: &Pod, container: &Container, image: &str) -> ContainerStateWaiting {
     let has_init = pod.spec.iter().any(|spec| spec.init_containers.iter().flatten().next().is_some());
     let (reason, message) = match &container.hold {
+        Some(Hold::Removed) => (REMOVED.0, Some(REMOVED.1.to_owned())),
         Some(Hold::Configuration(why)) => ("CreateContainerConfigError", Some(why.clone())),
         Some(Hold::ImageNeverPulled) => ("ErrImageNeverPull", Some(never_pulled(image))),
         Some(Hold::Image { backs_off, .. }) => {
@@ -265,11 +286,15 @@ fn waiting_for(pod: &Pod, container: &Container, image: &str) -> ContainerStateW
 
 fn ended(exit: &Exit, container_id: String) -> ContainerStateTerminated {
     let reason = match (&exit.ran, exit.code) {
+        _ if exit.is_removed => REMOVED.0,
         (None, _) => "ContainerStatusUnknown",
         (_, 0) => "Completed",
         _ => "Error",
     };
-    let unknown = "The container could not be located when the pod was terminated";
+    let unknown = match exit.is_removed {
+        true => REMOVED.1,
+        false => "The container could not be located when the pod was terminated",
+    };
     ContainerStateTerminated {
         container_id: exit.ran.map(|_| container_id),
         exit_code: exit.code,

@@ -3,6 +3,7 @@
 //! Source: kube-scheduler's plugin NodeDeclaredFeatures, and
 //! `k8s.io/component-helpers/nodedeclaredfeatures`.
 
+use coracle_kinds::pods::may_restart_all;
 use k8s_openapi::api::core::v1::{Node, PodSpec};
 
 use super::candidate::{Candidate, Rejection};
@@ -12,7 +13,7 @@ type Feature = (&'static str, fn(&PodSpec) -> bool);
 
 /// The features that Kubernetes 1.36 knows, as far as a pod can need them to be scheduled.
 const FEATURES: [Feature; 2] = [
-    ("RestartAllContainersOnContainerExits", restarts_all_containers),
+    ("RestartAllContainersOnContainerExits", may_restart_all),
     ("UserNamespacesHostNetworkSupport", uses_host_network_in_user_namespace),
 ];
 
@@ -26,12 +27,6 @@ pub fn undeclared_feature(candidate: &Candidate, node: &Node) -> Option<Rejectio
         true => Rejection::unresolvable("node(s) didn't match Pod's required features"),
         false => None,
     }
-}
-
-fn restarts_all_containers(spec: &PodSpec) -> bool {
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    let mut rules = containers.flat_map(|container| container.restart_policy_rules.iter().flatten());
-    rules.any(|rule| rule.action == "RestartAllContainers")
 }
 
 fn uses_host_network_in_user_namespace(spec: &PodSpec) -> bool {

@@ -102,6 +102,11 @@ impl Serve {
         options.admission_plugins = self.admission.0.selection().map_err(|error| error.to_string())?;
         options.etcd = self.etcd.options()?;
         options.audit = self.audit.0.options()?;
+        // Without the arguments of the command that `run` runs, which may be secret.
+        options.command = std::env::args_os()
+            .take_while(|argument| argument != "--")
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
         Ok(options)
     }
 

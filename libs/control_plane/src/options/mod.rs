@@ -125,6 +125,8 @@ options! {
                 "A file that records the history of the control plane and of its forks, for `coracle open`: every version of every object, \
                  every request and every pass of a controller. It must not exist.",
             );
+        /// The command line that the record has, without what is secret.
+        command: Vec<String> = Vec::new();
         /// A record to show, instead of a store of its own: no controllers run, and nothing can be changed.
         open: Option<OpenRecord> = None;
         /// Whether it is a fork of a record. It continues with the time and the nodes of the record.
@@ -188,12 +190,12 @@ options! {
         /// The time for which Events are kept after their last write; zero keeps them.
         event_ttl: Duration = Duration::from_secs(60 * 60),
             "event-ttl" "DURATION" as AtMost(range::EVENT_TTL), BOTH.with_help(
-                "How long Events are kept after their last write, such as 1h30m; 0 keeps them.",
+                "The time for which Events are kept after their last write, such as 1h30m; 0 keeps them.",
             );
         /// The interval in which each HorizontalPodAutoscaler is reconciled.
         horizontal_pod_autoscaler_sync_period: Duration = Duration::from_secs(15),
             "horizontal-pod-autoscaler-sync-period" "DURATION" as range::SYNC_PERIOD, SERVE.with_help(
-                "How often each HorizontalPodAutoscaler is reconciled, such as 15s.",
+                "The interval in which each HorizontalPodAutoscaler is reconciled, such as 15s.",
             );
         /// The chance that a request over HTTP/2 makes its connection end, from 0 to 0.02: clients
         /// spread over the servers behind a load balancer.

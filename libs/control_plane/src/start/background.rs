@@ -58,7 +58,9 @@ pub fn spawn(
     if is_selected(POLICY_STATUS_CONTROLLER) {
         tasks.spawn(PolicyStatus::new(registry.clone()).run());
     }
-    tasks.spawn(AvailabilityController::new(registry.clone(), remote.groups).run());
+    let availability = AvailabilityController::new(registry.clone(), remote.groups);
+    availability.publish_stored();
+    tasks.spawn(availability.run());
     tasks.spawn(OpenApiController::new(registry.clone(), remote.documents).run());
     if let Some(extension) = (kinds.extension)(options.simulation_profile) {
         tasks.spawn(serve_when_provided(registry.clone(), extension));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::check;
-use super::fake::{cluster, condition, event, node, object, pending, pod, unready};
+use super::fake::{cluster, condition, event, node, object, owned, pending, pod, unready};
 
 fn with(mut pod: Value, spec: &Value) -> Value {
     pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -68,6 +68,77 @@ fn pods_without_a_node() {
             cluster([bare(json!({}))]),
             "notReady: pod/web-0 is pending: the scheduler has not looked at it yet.",
             &[],
+        ),
+    ]);
+}
+
+#[test]
+fn pods_that_inherit_annotations() {
+    let annotated = |mut object: Value, value: &str| {
+        object["metadata"]["annotations"] = json!({"sim.coracle.dev/missing-images": value});
+        object
+    };
+    let pulling = || {
+        container(
+            "Pending",
+            json!({"state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}),
+        )
+    };
+    let deployment = || object("Deployment", "web", json!({}));
+    let of_deployment = || owned(object("ReplicaSet", "web-1", json!({})), &deployment());
+    let pod = || owned(pulling(), &of_deployment());
+    let said_by = |name: &str| {
+        format!(
+            "notReady: pod/web-0 is pending because the image app:1 of its container app cannot be pulled (ErrImagePull): \
+             not found. To find out more or to change that: the annotation sim.coracle.dev/missing-images of {name} says so: \
+             remove the image from it"
+        )
+    };
+    let namespace = object("Namespace", "shop", json!({}));
+    let far = annotated(namespace, "app:1");
+    for (objects, name) in [
+        (
+            vec![node("node-0"), pod(), of_deployment(), annotated(deployment(), "app:1"), far.clone()],
+            "deployment/web",
+        ),
+        (vec![node("node-0"), pod(), of_deployment(), deployment(), far], "namespace/shop"),
+        (vec![annotated(node("node-0"), "app:*"), pod(), of_deployment(), deployment()], "node/node-0"),
+    ] {
+        check(vec![(name, "pods web-0", cluster(objects), &said_by(name), &[])]);
+    }
+    // Only "true" means it.
+    let mut taken_care_of = object("Pod", "web-0", json!({"spec": {}, "status": {"phase": "Pending"}}));
+    taken_care_of["metadata"]["annotations"] = json!({"sim.coracle.dev/ignore": "false"});
+    let want = "notReady: pod/web-0 is pending: the scheduler has not looked at it yet.";
+    check(vec![("not ignored", "pods web-0", cluster([taken_care_of]), want, &[])]);
+}
+
+#[test]
+fn pods_whose_resize_waits() {
+    let waiting = |reason: &str, message: &str| {
+        let mut pod = pod("web-0");
+        let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(condition("PodResizePending", "True", reason, message));
+        cluster([node("node-0"), pod])
+    };
+    check(vec![
+        (
+            "deferred",
+            "pods web-0",
+            waiting("Deferred", "Node didn't have enough resource: cpu"),
+            "notReady: pod/web-0 is ready, and has not been resized: its condition PodResizePending is True since 10:00:00Z \
+             (5 minutes ago): Deferred: Node didn't have enough resource: cpu. It is resized once other pods of node/node-0 \
+             end or ask for less.",
+            &["status.conditions: PodResizePending=True"],
+        ),
+        (
+            "infeasible",
+            "pods web-0",
+            waiting("Infeasible", "Node didn't have enough capacity: cpu"),
+            "notReady: pod/web-0 is ready, and has not been resized: its condition PodResizePending is True since 10:00:00Z \
+             (5 minutes ago): Infeasible: Node didn't have enough capacity: cpu. node/node-0 can never give it that much: \
+             ask for less in spec.containers[].resources.requests.",
+            &["status.conditions: PodResizePending=True"],
         ),
     ]);
 }
@@ -184,7 +255,7 @@ fn pods_whose_containers_are_not_ready() {
             "pods web-0",
             cluster([node("node-0"), never]),
             "notReady: pod/web-0 is running and not ready because its container app runs and is not ready, \
-             as the annotation sim.coracle.dev/never-ready says. To find out more or to change that: remove \
+             as the annotation sim.coracle.dev/never-ready of the pod says. To find out more or to change that: remove \
              the annotation sim.coracle.dev/never-ready",
             &["remove the annotation"],
         ),

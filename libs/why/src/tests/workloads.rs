@@ -147,6 +147,11 @@ fn daemon_sets() {
         node["spec"]["taints"] = json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]);
         node
     };
+    let cordoned = {
+        let mut node = node("node-0");
+        node["spec"]["taints"] = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+        node
+    };
     let behind = set(
         json!({"desiredNumberScheduled": 2, "currentNumberScheduled": 1, "numberReady": 1, "numberAvailable": 1, "updatedNumberScheduled": 1}),
         json!({}),
@@ -163,6 +168,14 @@ fn daemon_sets() {
             "notReady: daemonset/agent runs on no node: every node has a taint that its pods do not \
              tolerate (spec.template.spec.tolerations).",
             &["status.desiredNumberScheduled: 0"],
+        ),
+        (
+            "labels, and a cordoned node, which its pods tolerate",
+            "daemonsets.apps agent",
+            cluster([cordoned, set(json!({}), json!({"nodeSelector": {"gpu": "yes"}}))]),
+            "notReady: daemonset/agent runs on no node: no node has the labels that \
+             spec.template.spec.nodeSelector or its node affinity asks for.",
+            &[],
         ),
         (
             "labels",

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::super::runtime_state::{Progress, State};
 
 mod replaced;
+mod restarted;
 
 /// A pod, the start time, and the state of its kubelet.
 struct Scenario {
