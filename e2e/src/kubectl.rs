@@ -6,7 +6,6 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::OnceLock;
@@ -18,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::binary;
 use crate::cluster::{Builder, Cluster};
+use crate::skipped;
 use crate::wait::DEADLINE;
 
 /// Command lines, each with the texts that its output must contain.
@@ -32,8 +32,7 @@ pub fn kubectl() -> Option<&'static Path> {
     });
     if found.is_none() {
         assert!(env::var_os("CI").is_none(), "there is no kubectl, and no Go to build it");
-        // `eprintln` is captured in tests that pass.
-        let _ = writeln!(io::stderr(), "SKIPPED: there is no kubectl, and no Go to build it");
+        skipped::report("there is no kubectl, and no Go to build it");
     }
     found.as_deref()
 }

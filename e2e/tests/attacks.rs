@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use coracle_e2e::http::{Connection, Endpoint};
-use coracle_e2e::{Cluster, attacks, cluster};
+use coracle_e2e::{Cluster, attacks, cluster, skipped};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -210,7 +210,7 @@ fn max_open_files() -> u64 {
 async fn a_crowd_of_connections_keeps_nobody_out() -> Result<()> {
     const CROWD: usize = 10_000;
     if max_open_files() < CROWD as u64 + 1000 {
-        eprintln!("skipped: too few files may be opened");
+        skipped::report("too few files may be opened");
         return Ok(());
     }
     let cluster = cluster().flag("--controllers", "").start().await?;

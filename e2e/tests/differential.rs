@@ -3,14 +3,12 @@
 //! `e2e/peer/differences.md` lists what differs, and why.
 
 use std::env;
-use std::io::{self, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::binary::workspace;
-use coracle_e2e::cluster;
-use coracle_e2e::recordings;
+use coracle_e2e::{cluster, recordings, skipped};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -25,8 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 async fn responses_to_random_requests_are_those_of_a_real_server() -> Result<()> {
     if !has_python().await {
         assert!(env::var_os("CI").is_none(), "there is no python3");
-        // `eprintln` is captured in tests that pass.
-        let _ = writeln!(io::stderr(), "SKIPPED: there is no python3");
+        skipped::report("there is no python3");
         return Ok(());
     }
     let cluster = cluster()

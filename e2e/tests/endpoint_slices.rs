@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use coracle::ControlPlane;
 use coracle_e2e::json_client::{JsonClient, items};
 use coracle_e2e::workloads::{controller, pods, template, uid};
-use coracle_e2e::{Cluster, cluster};
+use coracle_e2e::{Cluster, cluster, skipped};
 use hyper::Request;
 use serde_json::{Value, json};
 
@@ -143,7 +143,7 @@ fn host_address() -> Option<IpAddr> {
 #[tokio::test]
 async fn the_kubernetes_service_has_the_address_of_the_server() -> Result<()> {
     let Some(address) = host_address() else {
-        eprintln!("skipped: this host has no network");
+        skipped::report("this host has no network");
         return Ok(());
     };
     let control_plane = ControlPlane::builder().ephemeral().start().await?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use coracle_e2e::http::{Endpoint, HttpResponse};
-use coracle_e2e::{binary, wait};
+use coracle_e2e::{binary, ports, wait};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::config::Kubeconfig;
@@ -54,10 +54,6 @@ async fn has_flag(program: &Path, flag: &str) -> Result<bool> {
     let help = [output.stdout, output.stderr].concat();
     let flag = format!("--{flag}");
     Ok(String::from_utf8(help)?.lines().any(|line| line.split_whitespace().next() == Some(&flag)))
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// A program, in a process group of its own.
@@ -231,12 +227,12 @@ async fn etcd_reports_its_health_and_stops() -> Result<()> {
     let data = folder.path().join("data");
     // A data directory may be used again.
     for _ in 0..2 {
-        let url = format!("http://127.0.0.1:{}", free_port()?);
+        let url = format!("http://127.0.0.1:{}", ports::free_port()?);
         let arguments = [
             format!("--advertise-client-urls={url}"),
             format!("--data-dir={}", data.display()),
             format!("--listen-client-urls={url}"),
-            format!("--listen-peer-urls=http://127.0.0.1:{}", free_port()?),
+            format!("--listen-peer-urls=http://127.0.0.1:{}", ports::free_port()?),
             "--unsafe-no-fsync=true".to_owned(),
         ];
         let process = Process::start(&etcd, &arguments, &[])?;
@@ -253,7 +249,7 @@ async fn the_api_server_serves_envtests_users() -> Result<()> {
     let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
     assert!(!has_flag(&program, "insecure-port").await?);
     let certificates = Certificates::new()?;
-    let port = free_port()?;
+    let port = ports::free_port()?;
     let process = Process::start(&program, &certificates.arguments(port), &[])?;
     let admin = serving(&certificates, port).await?;
 
@@ -317,7 +313,7 @@ async fn no_controller_runs_unless_it_is_selected() -> Result<()> {
     let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
     for (selection, are_running) in [("", false), (SELECTED, true)] {
         let certificates = Certificates::new()?;
-        let port = free_port()?;
+        let port = ports::free_port()?;
         let variables = [("CORACLE_CONTROLLERS", selection)];
         let process = Process::start(&program, &certificates.arguments(port), &variables)?;
         let admin = serving(&certificates, port).await?;
@@ -364,7 +360,7 @@ async fn responses_are_delayed_by_the_latency() -> Result<()> {
     let folder = TempDir::new()?;
     let program = assets(&folder.path().join("assets")).await?.join("kube-apiserver");
     let certificates = Certificates::new()?;
-    let port = free_port()?;
+    let port = ports::free_port()?;
     let variables = [("CORACLE_RESPONSE_LATENCY", "10ms")];
     let process = Process::start(&program, &certificates.arguments(port), &variables)?;
     let admin = serving(&certificates, port).await?;
@@ -406,7 +402,7 @@ async fn legacy_arguments_make_certificates_that_are_used_again() -> Result<()> 
     let directory = folder.path().join("certificates");
     let mut made = None;
     for _ in 0..2 {
-        let port = free_port()?;
+        let port = ports::free_port()?;
         let arguments = [
             "--advertise-address=127.0.0.1".to_owned(),
             "--etcd-servers=http://127.0.0.1:1".to_owned(),
@@ -490,7 +486,7 @@ async fn nonsense_is_rejected_with_one_line() -> Result<()> {
         ("etcd", vec![format!("--data-dir={junk}")], "junk: "),
     ] {
         let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let free = format!("--secure-port={}", free_port()?);
+        let free = format!("--secure-port={}", ports::free_port()?);
         if program == "kube-apiserver"
             && !arguments.iter().any(|argument| argument.starts_with("--secure-port"))
         {

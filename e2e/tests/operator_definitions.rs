@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use coracle_e2e::http::Connection;
-use coracle_e2e::{Cluster, cluster};
+use coracle_e2e::{Cluster, cluster, skipped};
 use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -178,7 +178,7 @@ async fn definitions_of_real_operators_are_served() -> Result<()> {
         let directory = match download(module) {
             Ok(directory) => directory,
             Err(reason) => {
-                eprintln!("SKIPPED: {module} cannot be downloaded: {reason}");
+                skipped::report(&format!("{module} cannot be downloaded: {reason}"));
                 return Ok(());
             }
         };

@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use coracle_e2e::binary;
 use coracle_e2e::http::{Endpoint, config};
 use coracle_e2e::json_client::JsonClient;
+use coracle_e2e::{binary, ports};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tempfile::TempDir;
@@ -200,7 +200,7 @@ async fn everything_on_a_disk_is_private() -> Result<()> {
     ensure!(assets.starts_with(sandbox.path("home")), "{assets:?}");
     let etcd = "--data-dir=etcd/data --listen-client-urls=http://127.0.0.1:0";
     sandbox.start(&assets.join("etcd"), etcd, "serving").await?.stop().await?;
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = ports::free_port()?;
     let server = format!("--bind-address=127.0.0.1 --secure-port={port} --cert-dir=envtest/certificates");
     sandbox.start(&assets.join("kube-apiserver"), &server, "serving").await?.stop().await?;
 

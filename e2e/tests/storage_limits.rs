@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use coracle_e2e::http::{Connection, HttpResponse};
-use coracle_e2e::{Cluster, cluster};
+use coracle_e2e::{Cluster, cluster, skipped};
 use serde_json::{Value, json};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -266,7 +266,7 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
         ("interval=50", 0, "64m"),
     ] {
         let Some(disk) = Disk::mount(size)? else {
-            eprintln!("skipped: mounting is not permitted");
+            skipped::report("mounting is not permitted");
             return Ok(());
         };
         let data = disk.0.path().join("data");
@@ -331,7 +331,7 @@ async fn a_full_disk_takes_deletions_and_recovers() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_only_disk_is_an_error_that_says_so() -> Result<()> {
     let Some(disk) = Disk::mount("64m")? else {
-        eprintln!("skipped: mounting is not permitted");
+        skipped::report("mounting is not permitted");
         return Ok(());
     };
     let data = disk.0.path().join("data");

@@ -1,6 +1,5 @@
 //! The pods and nodes that are simulated, by their annotations and states.
 
-use coracle_kinds::pods;
 use coracle_object_meta::annotation;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
@@ -18,9 +17,4 @@ pub fn is_silent(node: &Node) -> bool {
 /// Returns `true` if a pod is not simulated.
 pub fn is_ignored(pod: &Pod) -> bool {
     annotation(&pod.metadata, IGNORE) == Some("true")
-}
-
-/// Returns `true` if a pod has ended, by itself or because a client set its phase.
-pub fn is_finished(pod: &Pod) -> bool {
-    matches!(pods::phase(pod), "Succeeded" | "Failed")
 }

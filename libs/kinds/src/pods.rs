@@ -63,6 +63,17 @@ pub fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
+/// Returns the condition of a pod that waits for the resources of its spec (KEP-1287).
+pub fn pending_resize(pod: &Pod) -> Option<&PodCondition> {
+    conditions(pod).find(|condition| condition.type_ == "PodResizePending")
+}
+
+/// Returns `true` if the node of a pod can never give it the resources of its spec, so that only those
+/// that it has count.
+pub fn is_resize_infeasible(pod: &Pod) -> bool {
+    pending_resize(pod).is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
+}
+
 /// Returns `true` if a pod counts for its controller: it has not ended and is not terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)

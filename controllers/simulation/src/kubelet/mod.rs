@@ -55,7 +55,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::node::SimulatedNode;
 use crate::settings::{Context, Settings};
-use crate::simulated::{is_finished, is_ignored, is_silent};
+use crate::simulated::{is_ignored, is_silent};
 use crate::timers::POD_LIFECYCLE;
 use admission::{AdmittedPods, Rejection};
 use inheritance::Inheritance;
@@ -222,7 +222,7 @@ impl Controller for Kubelet {
             return Ok(Action::AwaitChange);
         }
         let mut record = self.record(key, &pod).await;
-        if is_finished(&pod) {
+        if pods::is_terminal(&pod) {
             self.references.iter().for_each(|references| references.set_waiting(key, false));
             self.resizes.remove(key);
             self.release(&record.uid);
@@ -477,7 +477,7 @@ impl Kubelet {
         // The end of another pod may have been observed and not yet handled.
         let Some(name) = &node.metadata.name else { return Err(rejection) };
         let here = self.pods.by::<ByNode>(&ByNode::key(name));
-        let live = here.iter().filter(|pod| !is_finished(pod));
+        let live = here.iter().filter(|pod| !pods::is_terminal(pod));
         let live = live.filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         self.admitted(|admitted| {
             admitted.retain(name, &live);
@@ -510,7 +510,7 @@ impl Kubelet {
     fn admitted<T>(&self, with: impl FnOnce(&mut AdmittedPods) -> T) -> T {
         let mut admitted = self.admitted.lock();
         with(admitted.get_or_insert_with(|| {
-            let running = |pod: &Arc<Pod>| !is_finished(pod) && PodRuntimeState::restore(pod).is_some();
+            let running = |pod: &Arc<Pod>| !pods::is_terminal(pod) && PodRuntimeState::restore(pod).is_some();
             AdmittedPods::with(self.pods.all().into_iter().filter(running))
         }))
     }
@@ -522,7 +522,7 @@ impl Kubelet {
 
     fn restored_ip_pool(&self) -> IpPool {
         let mut ip_pool = IpPool::default();
-        for pod in self.pods.all().into_iter().filter(|pod| !is_finished(pod)) {
+        for pod in self.pods.all().into_iter().filter(|pod| !pods::is_terminal(pod)) {
             let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse().ok());
             if let (Some(node), Some(uid), Some(address)) = (self.node(&pod), &pod.metadata.uid, address) {
                 ip_pool.restore(node, uid, address);

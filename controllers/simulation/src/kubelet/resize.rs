@@ -9,14 +9,10 @@ use std::sync::Arc;
 use coracle_controller_runtime::cache::NamespacedName;
 use coracle_kinds::pods::{self, Role, containers};
 use coracle_kinds::resources::{amount, requests, resource_list};
-use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Pod, PodCondition, PodSpec, ResourceRequirements,
-};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::Mutex;
 use serde::Serialize;
-
-use crate::simulated::is_finished;
 
 /// The condition of a pod that waits for resources of its node.
 pub const POD_RESIZE_PENDING: &str = "PodResizePending";
@@ -78,7 +74,8 @@ fn precedence(pod: &Pod) -> impl Ord + use<> {
     let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     let is_guaranteed =
         pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("Guaranteed");
-    let since = pending(pod).and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
+    let since = pods::pending_resize(pod)
+        .and_then(|condition| condition.last_transition_time.as_ref().map(|time| time.0));
     let name = NamespacedName::of(pod);
     (is_increase, Reverse(priority), !is_guaranteed, since.is_none(), since, name.namespace, name.name)
 }
@@ -87,9 +84,9 @@ fn may_free_resources(old: &Pod, new: Option<&Pod>) -> bool {
     let has_changed = |new: &Pod| {
         let allocated = |pod| statuses(pod).map(|status| &status.allocated_resources);
         let of_pod = |pod: &Pod| pod.status.as_ref().and_then(|status| status.allocated_resources.clone());
-        is_finished(new) || !allocated(old).eq(allocated(new)) || of_pod(old) != of_pod(new)
+        pods::is_terminal(new) || !allocated(old).eq(allocated(new)) || of_pod(old) != of_pod(new)
     };
-    !is_finished(old) && new.is_none_or(has_changed)
+    !pods::is_terminal(old) && new.is_none_or(has_changed)
 }
 
 /// Returns `true` if the resources of a pod are not those that its kubelet has allocated.
@@ -149,16 +146,13 @@ pub fn allocated_requests(spec: &PodSpec) -> BTreeMap<String, Quantity> {
 
 /// Returns the message of the condition of a pod that waits for resources.
 pub fn deferred(pod: &Pod) -> Option<String> {
-    Some(pending(pod)?.message.clone().unwrap_or_default())
+    Some(pods::pending_resize(pod)?.message.clone().unwrap_or_default())
 }
 
 /// Returns `true` if the condition of a pod that waits for resources is about its present generation.
 pub fn is_observed(pod: &Pod) -> bool {
-    pending(pod).is_some_and(|condition| condition.observed_generation == pod.metadata.generation)
-}
-
-fn pending(pod: &Pod) -> Option<&PodCondition> {
-    pods::conditions(pod).find(|condition| condition.type_ == POD_RESIZE_PENDING)
+    pods::pending_resize(pod)
+        .is_some_and(|condition| condition.observed_generation == pod.metadata.generation)
 }
 
 /// Returns the message of an event, with the resources of all containers.

@@ -260,12 +260,7 @@ impl PodRuntimeState {
 
     /// Returns `true` if a main container ran.
     pub fn is_initialized(&self) -> bool {
-        let ran = |container: &Container| match &container.state {
-            State::Waiting => container.has_run(),
-            State::Exited(exit) => exit.ran.is_some(),
-            State::Running { .. } | State::BackOff { .. } => true,
-        };
-        self.main_containers().any(ran)
+        self.main_containers().any(Container::has_run)
     }
 
     pub fn main_containers(&self) -> impl Iterator<Item = &Container> {
@@ -514,9 +509,13 @@ impl Container {
         self.state != State::Waiting || self.last.is_some()
     }
 
-    /// Returns `true` if it was started, and not removed since.
+    /// Returns `true` if it ran, and was not removed since.
     pub fn has_run(&self) -> bool {
-        self.state != State::Waiting || self.last.as_ref().is_some_and(|last| !last.is_removed)
+        match &self.state {
+            State::Waiting => self.last.as_ref().is_some_and(|last| !last.is_removed),
+            State::Exited(exit) => exit.ran.is_some(),
+            State::Running { .. } | State::BackOff { .. } => true,
+        }
     }
 
     /// Returns `true` if it runs, and has passed its startup probe.

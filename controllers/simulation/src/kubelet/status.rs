@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::admission::Rejection;
@@ -218,20 +218,16 @@ fn container_status(pod: &Pod, container: &Container, spec: &Spec, is_deferred: 
     let wanted = spec.image.clone().unwrap_or_default();
     let is_next = matches!(container.state, State::Running { .. } | State::Exited(_));
     let last_instance = container.restarts.saturating_sub(u32::from(is_next));
-    let has_run = match &container.state {
-        State::Waiting => container.has_run(),
-        State::Exited(exit) => exit.ran.is_some(),
-        State::Running { .. } | State::BackOff { .. } => true,
-    };
+    let has_run = container.has_run();
     let (mut waiting, mut running, mut terminated) = (None, None, None);
     match &container.state {
         State::Waiting => waiting = Some(waiting_for(pod, container, &wanted)),
         State::BackOff { length, .. } => {
-            let seconds = go_seconds(length.as_secs());
+            let length = coracle_duration::print(SignedDuration::try_from(*length).unwrap_or_default());
             let (name, pod) = (&container.name, full_name(pod));
             waiting = Some(ContainerStateWaiting {
                 reason: Some(CRASH_LOOP.to_owned()),
-                message: Some(format!("back-off {seconds} restarting failed container={name} pod={pod}")),
+                message: Some(format!("back-off {length} restarting failed container={name} pod={pod}")),
             });
         }
         State::Running { since } => {
@@ -318,14 +314,6 @@ fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
         }
     });
     Some(mounts.collect())
-}
-
-/// Formats a duration of whole seconds as Go does.
-fn go_seconds(seconds: u64) -> String {
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
-    }
 }
 
 /// Returns the digest that an image would have in a registry. The image is not pulled.

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::affinity_terms::required_affinity_terms;
 use super::topology_spread::STRICT;
-use crate::simulated::{is_finished, is_ignored};
+use crate::simulated::is_ignored;
 
 /// The scheduler of pods that name none.
 pub const NAME: &str = "default-scheduler";
@@ -55,7 +55,7 @@ pub fn uid(pod: &Pod) -> &str {
 
 /// Returns `true` if a pod is bound to a node and has not ended.
 pub fn occupies_node(pod: &Pod) -> bool {
-    pods::node(pod).is_some() && !is_finished(pod)
+    pods::node(pod).is_some() && !pods::is_terminal(pod)
 }
 
 /// Returns `true` if a pod without a node is to be scheduled by this scheduler.
@@ -71,7 +71,7 @@ pub fn is_waiting(pod: &Pod) -> bool {
 pub fn may_be_nominated(pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
     let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(NAME);
-    scheduler == NAME && !pods::is_terminating(pod) && !is_finished(pod) && !is_ignored(pod)
+    scheduler == NAME && !pods::is_terminating(pod) && !pods::is_terminal(pod) && !is_ignored(pod)
 }
 
 #[cfg(test)]

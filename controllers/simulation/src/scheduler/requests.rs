@@ -71,7 +71,7 @@ impl PodRequests {
 /// Returns `true` if a pod needs less of a resource than before, because it was resized.
 pub fn has_shrunk(old: &Pod, new: &Pod) -> bool {
     let may_differ = old.metadata.generation != new.metadata.generation
-        || is_resize_infeasible(old) != is_resize_infeasible(new)
+        || pods::is_resize_infeasible(old) != pods::is_resize_infeasible(new)
         || !resources_in_status(old).eq(resources_in_status(new));
     may_differ && {
         let [old, new] = [old, new].map(|pod| PodRequests::of(pod).all);
@@ -143,15 +143,10 @@ fn effective(
     }
     let mut all = resource_list(actuated);
     max_resource_list(&mut all, &resource_list(allocated));
-    if !is_resize_infeasible(pod) {
+    if !pods::is_resize_infeasible(pod) {
         max_resource_list(&mut all, &resource_list(spec));
     }
     all
-}
-
-fn is_resize_infeasible(pod: &Pod) -> bool {
-    let pending = pods::conditions(pod).find(|condition| condition.type_ == "PodResizePending");
-    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }
 
 fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {

@@ -3,6 +3,7 @@
 //! A pod counts with what its containers ask for and, while they are resized, with what they have
 //! if that is more.
 
+use coracle_kinds::pods::is_resize_infeasible;
 use coracle_pod_resources::{
     InitContainer, ResourceList, add_overhead_to_limits, add_resource_list, aggregate_containers,
     apply_pod_level_resources, max_resource_list, quota,
@@ -114,12 +115,6 @@ fn status_of<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let mut all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
     all.find(|status| status.name == container)
-}
-
-fn is_resize_infeasible(pod: &Pod) -> bool {
-    let mut conditions = pod.status.iter().flat_map(|status| &status.conditions).flatten();
-    let pending = conditions.find(|condition| condition.type_ == "PodResizePending");
-    pending.is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }
 
 fn crosses_namespaces(spec: &PodSpec) -> bool {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use coracle_kinds::resources::{amount, is_sidecar};
 use coracle_object_meta::set_annotation;
+use coracle_pod_resources::names::{self, DEVICE_CLASS};
 use coracle_quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, ContainerExtendedResourceRequest, Pod};
 use k8s_openapi::api::resource::v1::{
@@ -18,9 +19,6 @@ use super::EXTENDED_CLAIM;
 use super::snapshot::DeviceSnapshot;
 use crate::scheduler::node_info::NodeInfo;
 use crate::scheduler::requests::PodRequests;
-
-/// The prefix of the resource that each class provides without naming one.
-const OF_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 
 /// The extended resources that a pod requests, of which a class provides at least one.
 pub struct ExtendedResources {
@@ -43,8 +41,7 @@ pub struct ExtendedClaim {
 
 /// Returns `true` if a resource may be provided by a class.
 pub fn is_extended(name: &str) -> bool {
-    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
-    name.starts_with(OF_CLASS) || !is_native && !name.starts_with("requests.")
+    name.starts_with(DEVICE_CLASS) || names::is_extended(name)
 }
 
 /// Returns the class of each extended resource. Of several classes for one resource the newest
@@ -58,7 +55,7 @@ pub(super) fn classes_by_resource(classes: &[Arc<DeviceClass>]) -> BTreeMap<Stri
     let mut by_resource = BTreeMap::new();
     for class in sorted {
         let name = class.metadata.name.as_deref().unwrap_or_default();
-        by_resource.insert(format!("{OF_CLASS}{name}"), class.clone());
+        by_resource.insert(format!("{DEVICE_CLASS}{name}"), class.clone());
         by_resource.extend(class.spec.extended_resource_name.clone().map(|name| (name, class.clone())));
     }
     by_resource
