@@ -32,7 +32,7 @@ const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// deleted ones anew.
 pub(super) type WantedApiServices = Arc<Mutex<BTreeSet<(String, String)>>>;
 
-/// Creates the APIServices of custom groups and versions anew when a client has deleted them.
+/// Restores the APIServices of custom groups and versions that a client has deleted or changed.
 pub(super) struct ApiServiceKeeper {
     pub registry: Arc<Registry>,
     pub wanted: WantedApiServices,
@@ -51,16 +51,12 @@ impl Reconcile for ApiServiceKeeper {
         let info = self.registry.find(GROUP, "v1", PLURAL)?;
         for (group, version) in &wanted {
             let name = format!("{version}.{group}");
-            if self.registry.current(&info, "", &name).is_some() {
-                continue;
-            }
             // The definition may have been deleted meanwhile, and its APIService with it.
             let is_wanted = || self.wanted.lock().contains(&(group.clone(), version.clone()));
             if is_wanted()
-                && let Err(error) =
-                    self.registry.create_as_server(api_service(&self.registry, group, version)).await
+                && let Err(error) = self.restore(group, version).await
             {
-                tracing::warn!(%group, %version, %error, "an APIService is not created anew");
+                tracing::warn!(%group, %version, %error, "an APIService is not restored");
                 return Some(API_SERVICE_CREATION_RETRY.after(RETRY));
             }
             // Or it was deleted during the creation, before there was an APIService to delete.
@@ -71,6 +67,21 @@ impl Reconcile for ApiServiceKeeper {
             }
         }
         None
+    }
+}
+
+impl ApiServiceKeeper {
+    /// Creates an APIService anew, or restores its spec. A client makes one its own by removing the
+    /// label.
+    async fn restore(&self, group: &str, version: &str) -> Result<()> {
+        let wanted = api_service(&self.registry, group, version);
+        let spec = wanted["spec"].clone();
+        let restore = |stored: &mut Value| {
+            if stored["metadata"]["labels"][AUTOMANAGED] == "true" {
+                stored["spec"] = spec.clone();
+            }
+        };
+        self.registry.publish(wanted, restore).await
     }
 }
 

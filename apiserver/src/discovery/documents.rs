@@ -75,7 +75,7 @@ fn with_subresources(resource: &ResourceInfo) -> Vec<Value> {
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": resource.verbs,
+        "verbs": resource.offered_verbs().collect::<Vec<_>>(),
     });
     add_names(&mut whole, resource);
     if !resource.storage_version_hash.is_empty() {
@@ -145,7 +145,7 @@ fn version_discovery(group: &Group, version: &Version) -> Value {
             "responseKind": response_kind(&resource.kind, None),
             "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
             "singularResource": resource.singular,
-            "verbs": resource.verbs,
+            "verbs": resource.offered_verbs().collect::<Vec<_>>(),
         });
         add_names(&mut document, resource);
         let part = |part: &Subresource| {

@@ -12,7 +12,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::{DecodeError, Engine};
 use coracle_storage::{BucketSnapshot, Revision, RevisionError};
 use serde::{Deserialize, Serialize};
@@ -370,6 +371,10 @@ fn offset_of(error: &DecodeError, text: &str) -> usize {
     }
 }
 
+/// The encoding of tokens. As in Go the bits that are left over may have any value.
+const CONTINUE_KEY: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
 impl Token {
     const VERSION: &'static str = "meta.k8s.io/v1";
 
@@ -384,8 +389,7 @@ impl Token {
     }
 
     fn encode(&self) -> String {
-        URL_SAFE_NO_PAD
-            .encode(serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start}).to_string())
+        CONTINUE_KEY.encode(serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start}).to_string())
     }
 
     fn decode(text: &str) -> Result<Token> {
@@ -393,7 +397,7 @@ impl Token {
             Error::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
         let illegal = |at| refuse(format!("illegal base64 data at input byte {at}"));
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|e| illegal(offset_of(&e, text)))?;
+        let bytes = CONTINUE_KEY.decode(text).map_err(|e| illegal(offset_of(&e, text)))?;
         let value = codec::json::decode_value(&bytes).map_err(|e| refuse(e.to_string()))?.value;
         let token: Token = serde_json::from_value(value).map_err(|e| refuse(e.to_string()))?;
         if token.v != Token::VERSION {
@@ -420,9 +424,10 @@ mod tests {
     #[test]
     fn continue_tokens_that_are_none() {
         let invalid = |why: &str| format!("invalid continue token: continue key is not valid: {why}");
-        let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let encoded = |text: &str| CONTINUE_KEY.encode(text);
         for (token, why) in [
             ("x".to_owned(), "illegal base64 data at input byte 0"),
+            ("bad".to_owned(), "invalid character 'm' looking for beginning of value"),
             ("abc=".to_owned(), "illegal base64 data at input byte 3"),
             ("ab!d".to_owned(), "illegal base64 data at input byte 2"),
             (encoded(r#"{"v":"v9"}"#), "server does not recognize this encoded version v9"),

@@ -223,13 +223,21 @@ impl CronJobController {
                 continue;
             }
             let name = name_of(&active);
-            if ctx.api(&self.jobs).get(&name).await?.is_none() {
+            if self.job(&name, ctx).await?.is_none() {
                 let message = format!("Active job went missing: {}", name.name);
                 self.record(cron_job, normal("MissingJob", message));
                 remove_active(status, active.uid.as_deref());
             }
         }
         Ok(())
+    }
+
+    /// Reads a Job from the API; there is none without a namespace, which a client may have left out.
+    async fn job(&self, name: &NamespacedName, ctx: &ReconcileContext) -> kube::Result<Option<Job>> {
+        match name.namespace.is_empty() {
+            true => Ok(None),
+            false => ctx.api(&self.jobs).get(name).await,
+        }
     }
 
     /// Deletes the active Jobs, for a new one to replace them.
@@ -241,7 +249,7 @@ impl CronJobController {
     ) -> Result<(), Error> {
         for active in status.active.clone().into_iter().flatten() {
             let name = name_of(&active);
-            let job = ctx.api(&self.jobs).get(&name).await.map_err(Error::from);
+            let job = self.job(&name, ctx).await.map_err(Error::from);
             let job = job.and_then(|job| job.ok_or_else(|| not_found(&name))).inspect_err(|error| {
                 self.record(cron_job, warning("FailedGet", format!("Get job: {}", error.message())));
             })?;

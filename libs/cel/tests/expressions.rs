@@ -247,13 +247,12 @@ fn values_have_the_types_of_the_schema() {
         "d": {"type": "string", "format": "duration"}, "t": {"type": "string", "format": "date-time"},
         "n": {"type": "number"}, "p": {"x-kubernetes-int-or-string": true},
         "in": {"type": "string"}, "if": {"type": "string"}, "namespace": {"type": "string"}, "a-b": {"type": "string"},
-        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
         "m": {"type": "object", "additionalProperties": {"type": "integer"}},
     }});
     let decl = Arc::new(DeclType::of_schema(&schema, "selfType", false).expect("a type"));
     let object = json!({
         "d": "90s", "t": "2020-01-01T00:00:00Z", "n": 1, "p": "http", "in": "x", "namespace": "n", "a-b": "y",
-        "set": ["a", "b"], "m": {"k": 1},
+        "m": {"k": 1},
     });
     let env = Env::new().declared("self", &decl, false);
     for rule in [
@@ -262,7 +261,6 @@ fn values_have_the_types_of_the_schema() {
         "self.n / 2.0 == 0.5",
         "self.p == 'http'",
         "self.__in__ == 'x' && self.a__dash__b == 'y'",
-        "self.set == ['b', 'a'] && self.set + ['a'] == ['a', 'b']",
         "self.m.all(k, self.m[k] == 1) && self.m.k == 1",
         "has(self.__in__) && !has(self.__if__) && !has(self.if) && self.namespace == 'n' && self.__namespace__ == 'n'",
     ] {
@@ -279,6 +277,48 @@ fn values_have_the_types_of_the_schema() {
     ] {
         let error = env.compile(rule).err().map(|error| error.to_string());
         assert_eq!(error, Some(format!("compilation failed: {want}")));
+    }
+}
+
+#[test]
+fn lists_are_compared_and_joined_by_the_semantics_of_the_first_one() {
+    let list = |semantics: &str, items: serde_json::Value| json!({"type": "array", "x-kubernetes-list-type": semantics, "items": items});
+    let (text, number) = (json!({"type": "string"}), json!({"type": "integer"}));
+    let mut keyed = list(
+        "map",
+        json!({"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}),
+    );
+    keyed["x-kubernetes-list-map-keys"] = json!(["k"]);
+    let schema = json!({"type": "object", "properties": {
+        "l": list("atomic", text.clone()), "set": list("set", text), "keyed": keyed.clone(), "other": keyed,
+        "large": list("set", number.clone()), "reversed": list("atomic", number),
+    }});
+    let decl = Arc::new(DeclType::of_schema(&schema, "selfType", false).expect("a type"));
+    let (one, two) = (json!({"k": "a", "v": 1}), json!({"k": "b", "v": 2}));
+    let object = json!({
+        "l": ["a", "b"], "set": ["b", "a"], "keyed": [one, two], "other": [two, one],
+        "large": (0..40).collect::<Vec<_>>(), "reversed": (0..40).rev().collect::<Vec<_>>(),
+    });
+    let env = Env::new().declared("self", &decl, false);
+    for (expression, want) in [
+        ("self.set == self.l", true),
+        ("self.l == self.set", false),
+        ("['a', 'b'] == self.set", false),
+        ("self.set == ['a', 'a']", true),
+        ("self.set == ['a']", false),
+        ("self.set + ['c'] == ['c', 'a', 'b']", true),
+        ("self.set + self.l == ['a', 'b']", true),
+        ("self.l + self.set == ['a', 'b', 'b', 'a']", true),
+        ("self.l + self.set == ['b', 'a', 'a', 'b']", false),
+        ("self.keyed == dyn(self.other)", true),
+        ("self.keyed + self.keyed == dyn(self.other)", true),
+        ("self.keyed.filter(x, true) == dyn(self.other)", false),
+        ("self.large == self.reversed", true),
+        ("self.reversed == self.large", false),
+    ] {
+        let program = env.compile(expression).unwrap_or_else(|issues| panic!("{expression}: {issues}"));
+        let outcome = program.evaluate(&[("self", Value::of_json(&object, &decl))], LIMIT, &meter());
+        assert_eq!(outcome.value, Ok(Value::Bool(want)), "{expression}");
     }
 }
 

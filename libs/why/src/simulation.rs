@@ -6,8 +6,8 @@ use crate::context::{Context, Target};
 use crate::owners::{Lookup, controller, look_up};
 use crate::text::{text, text_or_empty};
 
-/// The most controllers above each other that a pod inherits from: a CronJob's Job, and one more.
-const MAX_CONTROLLERS: usize = 3;
+/// The most controllers above each other that a pod inherits from: a CronJob and its Job are two.
+const MAX_CONTROLLERS: usize = 4;
 
 /// Returns `true` if neither the simulated scheduler nor a simulated kubelet takes care of a pod.
 pub fn is_ignored(pod: Target) -> bool {
@@ -28,10 +28,12 @@ pub fn inherited(ctx: &Context, pod: Target, annotation: &str) -> Option<(String
         else {
             break;
         };
-        if let Some(value) = of(&object) {
+        owner = controller(&object);
+        // A ReplicaSet has copies of the annotations of its Deployment, which are never removed.
+        let is_copy = owner.as_ref().is_some_and(|owner| owner.kind == "Deployment");
+        if let Some(value) = of(&object).filter(|_| !is_copy) {
             return Some((value, named));
         }
-        owner = controller(&object);
     }
     let value = ctx.get("namespaces", "", pod.namespace).as_ref().and_then(of)?;
     Some((value, ctx.short("namespaces", pod.namespace)))

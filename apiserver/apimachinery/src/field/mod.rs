@@ -19,7 +19,7 @@ use declared::Declared;
 
 pub use error::{ErrorType, Errors, FieldError};
 pub use path::Path;
-pub use quote::{escape_html, quote};
+pub use quote::{escape_html, is_printable, quote};
 
 /// A value that may be absent, and its path. JSON null and a missing member are both absent.
 ///

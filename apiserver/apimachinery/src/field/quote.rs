@@ -5,8 +5,21 @@ pub fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Quotes as Go's `%q`, with one deviation: of the characters that Go does not print, only control
-/// characters are escaped (U+00A0 and U+200B are kept).
+/// Returns `true` if Go prints a character (`unicode.IsPrint`): a letter, mark, number, punctuation,
+/// symbol, or the space.
+pub fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
+    }
+    // Debug texts of Rust have the same rule, but for marks at their beginning.
+    let mut text = [0; 5];
+    let (first, rest) = text.split_at_mut(1);
+    first[0] = b'a';
+    let length = 1 + c.encode_utf8(rest).len();
+    std::str::from_utf8(&text[..length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
+}
+
+/// Quotes as Go's `%q`.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -22,8 +35,9 @@ pub fn quote(text: &str) -> String {
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
             c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
+            c if is_printable(c) => out.push(c),
+            c if (c as u32) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push_str(&format!("\\U{:08x}", c as u32)),
         }
     }
     out.push('"');
@@ -55,8 +69,26 @@ pub(super) fn unquote(quoted: &str) -> String {
             Some('f') => '\u{c}',
             Some('x') => digits(2),
             Some('u') => digits(4),
+            Some('U') => digits(8),
             Some(other) => other,
         });
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_are_printed_as_by_go() {
+        for (text, want) in [
+            ("a'b \u{e9}\u{301}\u{1f600}", "\"a'b \u{e9}\u{301}\u{1f600}\""),
+            ("\"\\\n\u{1}\u{7f}", "\"\\\"\\\\\\n\\x01\\x7f\""),
+            ("\u{85}\u{a0}\u{ad}\u{200b}", "\"\\u0085\\u00a0\\u00ad\\u200b\""),
+            ("\u{2028}\u{e000}\u{378}\u{f0000}", "\"\\u2028\\ue000\\u0378\\U000f0000\""),
+        ] {
+            assert_eq!((quote(text).as_str(), unquote(want).as_str()), (want, text));
+        }
+    }
 }

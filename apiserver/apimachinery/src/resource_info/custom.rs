@@ -137,7 +137,6 @@ impl CustomKind {
         .conditional_update()
         .reset_fields(ResetFields::STATUS_ALONE)
         .selectable_fields(selectable)
-        .reset_fields(ResetFields::STATUS_ALONE)
         .printer(Printer::of_custom_resource(version.columns.as_ref()));
         behavior.create_refusal =
             self.terminating.then_some("create not allowed while custom resource definition is terminating");

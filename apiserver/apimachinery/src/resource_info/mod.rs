@@ -120,6 +120,14 @@ impl ResourceInfo {
         self.verbs.iter().any(|known| known == verb)
     }
 
+    /// Iterates over the verbs in discovery: what no more objects can be created of is read and deleted
+    /// only.
+    pub fn offered_verbs(&self) -> impl Iterator<Item = &str> {
+        let is_ending = self.behavior.create_refusal.is_some();
+        let is_offered = move |verb: &&str| !is_ending || !["create", "patch", "update"].contains(verb);
+        self.verbs.iter().map(|verb| &**verb).filter(is_offered)
+    }
+
     /// Returns the subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use coracle_apimachinery::conditions;
-use coracle_apimachinery::field::{Errors, Field, Path, quote};
+use coracle_apimachinery::field::{Errors, Field, Path, is_printable, quote};
 use coracle_apimachinery::names::CLEANUP;
 use coracle_apimachinery::object_meta::ObjectMeta;
 use coracle_apimachinery::strategy::defaulting::{Object, fill, member, object_at};
@@ -364,7 +364,7 @@ fn validate_deprecation(version: &Field<'_>, errors: &mut Errors) {
         warning.invalid(format!("must be <= {MAX_DEPRECATION_WARNING} characters long"))
     });
     errors.push_if(warning.is_empty(), || warning.invalid("must not be an empty string"));
-    if let Some((index, _)) = warning.str().char_indices().find(|(_, c)| c.is_control()) {
+    if let Some((index, _)) = warning.str().char_indices().find(|(_, c)| !is_printable(*c)) {
         errors.push(warning.invalid(format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {index}"
         )));

@@ -176,7 +176,7 @@ fn validate_texts(rule: &Field<'_>, schema: &Value, errors: &mut Errors) {
         message_expression.required("messageExpression must be non-empty if specified")
     });
     let reason = rule.get("reason");
-    errors.push_if(!reason.is_empty() && !REASONS.contains(&reason.str()), || reason.not_supported(&REASONS));
+    errors.push_if(reason.exists() && !REASONS.contains(&reason.str()), || reason.not_supported(&REASONS));
     let path = rule.get("fieldPath");
     if path.is_empty() {
         return;

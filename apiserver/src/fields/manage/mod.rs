@@ -27,6 +27,8 @@ const ANCIENT_CHANGES: &str = "ancient-changes";
 /// The maximum length of a manager's name that is taken from a User-Agent, in bytes.
 const MANAGER_LENGTH: usize = 128;
 const REPLICAS: &[&str] = &["f:spec", "f:replicas"];
+/// The version of a Scale.
+const SCALE_VERSION: &str = "autoscaling/v1";
 
 /// The manager of a write, and the endpoint it writes through.
 #[derive(Clone, Copy)]
@@ -155,14 +157,18 @@ pub fn of_new(type_ref: &TypeRef, writer: FieldManager<'_>, new: &Value) -> Valu
     entry::write(entries)
 }
 
-/// Returns the entries after a write to `/scale` changed the replicas of `live`. The new entry has
-/// no time.
+/// Returns the entries after a write to `/scale` set the replicas of `live`. The new entry has no
+/// time.
 pub fn scale(writer: FieldManager<'_>, live: &Value, replicas: i64) -> Value {
     let kept = managed_fields(live);
     let old = live.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    let mut entries = entry::read(kept).unwrap_or_default();
-    if old == replicas || !entries.iter().any(|entry| entry.fields.contains(REPLICAS)) {
-        return kept.clone();
+    let Some(mut entries) = entry::read(kept) else { return kept.clone() };
+    if !entries.iter().any(|entry| entry.fields.contains(REPLICAS)) {
+        return entry::write(entries);
+    }
+    if old == replicas {
+        let owners = of_scale(&entries, SCALE_VERSION);
+        return entry::write(from_scale(entries, owners, writer.api_version));
     }
     // Scale omits a zero, so scaling to zero removes the field.
     let mut comparison = Comparison::default();
@@ -188,6 +194,12 @@ pub fn of_scale(parents: &[Entry], api_version: &str) -> Vec<Entry> {
 
 /// Returns the entries of an object (`parents` before) after a write has changed those of its Scale
 /// to `scale`. New entries have no time.
+///
+/// As in kube-apiserver an owner by updates loses the replicas to a new entry of its own, since its
+/// identity has a version, and the Scale has another one. Of the two only the one with its other
+/// fields counts when they are read.
+///
+/// Source: `ToParent` in apimachinery's `managedfields/scalehandler.go`.
 pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &str) -> Vec<Entry> {
     scale.retain(|entry| entry.fields.contains(REPLICAS));
     let replicas = FieldPathSet::of(REPLICAS);
@@ -195,27 +207,19 @@ pub fn from_scale(mut parents: Vec<Entry>, mut scale: Vec<Entry>, api_version: &
         if !parent.fields.contains(REPLICAS) {
             return true;
         }
-        let owner = |entry: &Entry| {
-            (&entry.manager, entry.operation, &entry.subresource)
-                == (&parent.manager, parent.operation, &parent.subresource)
-        };
+        let owner = |entry: &Entry| parent.operation == Operation::Apply && parent.is_same_manager(entry);
         match scale.iter().position(owner) {
             Some(place) => _ = scale.remove(place),
             None => parent.fields.difference_with(&replicas),
         }
         !parent.fields.is_empty()
     });
-    for entry in scale {
-        merge_entry(
-            &mut parents,
-            Entry {
-                api_version: api_version.to_owned(),
-                fields: replicas.clone(),
-                time: String::new(),
-                ..entry
-            },
-        );
-    }
+    parents.extend(scale.into_iter().map(|entry| Entry {
+        api_version: api_version.to_owned(),
+        fields: replicas.clone(),
+        time: String::new(),
+        ..entry
+    }));
     parents
 }
 

@@ -158,7 +158,6 @@ fn scaling_transfers_the_ownership_of_replicas() {
     let live = json!({"metadata": {"managedFields": fields}, "spec": {"replicas": 2}});
     let writer = writer("hpa", "scale", TIMES[1]);
     for (replicas, want) in [
-        (2, vec![r#"one@1 {"f:spec":{"f:replicas":{},"f:x":{}}}"#]),
         (3, vec![r#"hpa/scale {"f:spec":{"f:replicas":{}}}"#, r#"one@1 {"f:spec":{"f:x":{}}}"#]),
         (0, vec![r#"one@1 {"f:spec":{"f:x":{}}}"#]),
     ] {
@@ -191,4 +190,26 @@ fn the_manager_defaults_to_the_user_agent() {
         assert_eq!(manager(requested, agent), want);
     }
     assert_eq!(manager("", &"é".repeat(100)).len(), 128);
+}
+
+#[test]
+fn a_scale_that_changes_nothing_splits_an_owner_by_updates() {
+    let entry = |manager: &str, operation: &str| {
+        json!({
+            "manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "time": TIMES[0],
+            "fieldsV1": {"f:spec": {"f:replicas": {}, "f:x": {}}},
+        })
+    };
+    let live =
+        |entries: Value| json!({"metadata": {"managedFields": entries}, "spec": {"replicas": 2, "x": 1}});
+    let writer = writer("hpa", "scale", TIMES[1]);
+    let applied = live(json!([entry("one", "Apply")]));
+    assert_eq!(scale(writer, &applied, 2), applied["metadata"]["managedFields"]);
+    let mut updated = live(json!([entry("one", "Update")]));
+    let split = scale(writer, &updated, 2);
+    assert_eq!(shown(&split), [r#"one {"f:spec":{"f:replicas":{}}}"#, r#"one@1 {"f:spec":{"f:x":{}}}"#]);
+    // The first one does not count any more, and nobody owns the replicas.
+    updated["metadata"]["managedFields"] = split.clone();
+    assert_eq!(shown(&entry::write(entry::entries_of(&updated))), [r#"one@1 {"f:spec":{"f:x":{}}}"#]);
+    assert_eq!(shown(&scale(writer, &updated, 3)), [r#"one@1 {"f:spec":{"f:x":{}}}"#]);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::failure::{Result, error, no_overload};
 use super::function::Line;
 use super::printing::shown;
+use crate::decl::ListSemantics;
 use crate::error::EvalError;
 use crate::meter::Meter;
 use crate::value::{Key, List, Map, Value};
@@ -151,18 +152,21 @@ pub fn add<'a>(args: &[Value<'a>], meter: &Meter) -> Result<Value<'a>> {
 
 /// Joins two lists: sets are merged, lists by keys too, others are appended.
 fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
-    use crate::decl::ListSemantics;
     meter.make_items(a.len().saturating_add(b.len()))?;
     let mut items: Vec<Value<'a>> = a.iter().collect();
-    match a {
-        List::Json(_, _, ListSemantics::Set) => {
+    let Some(semantics) = a.semantics() else {
+        items.extend(b.iter());
+        return Ok(Value::list(items));
+    };
+    match semantics {
+        ListSemantics::Set => {
             for item in b.iter() {
                 if !has(&items, &item, meter)? {
                     items.push(item);
                 }
             }
         }
-        List::Json(_, _, ListSemantics::Map(keys)) => {
+        ListSemantics::Map(keys) => {
             for item in b.iter() {
                 let mut found = None;
                 for (at, other) in items.iter().enumerate() {
@@ -177,9 +181,9 @@ fn join<'a>(a: &List<'a>, b: &List<'a>, meter: &Meter) -> Result<Value<'a>> {
                 }
             }
         }
-        _ => items.extend(b.iter()),
+        ListSemantics::Atomic => items.extend(b.iter()),
     }
-    Ok(Value::list(items))
+    Ok(Value::union(items, semantics))
 }
 
 /// Returns `true` if a value equals one of these values.

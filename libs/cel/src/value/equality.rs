@@ -2,6 +2,7 @@
 //! as often.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use super::{List, Map, Value};
 use crate::decl::ListSemantics;
@@ -10,8 +11,8 @@ use crate::meter::{Limits, Meter};
 
 type Result<T> = std::result::Result<T, EvalError>;
 
-/// Lists in any order of more items than this are compared by sorting.
-const SORTED: usize = 32;
+/// Items of a list in any order of more items than this are compared by their texts.
+const SEARCHED: usize = 32;
 
 impl Value<'_> {
     /// Returns `true` if two values are equal. Numbers are compared across types.
@@ -92,18 +93,26 @@ impl List<'_> {
         }
         Ok(true)
     }
+}
 
-    /// Returns `true` if the order of the items has no meaning.
-    fn is_unordered(&self) -> bool {
-        matches!(self, List::Json(_, _, semantics) if **semantics != ListSemantics::Atomic)
+impl<'a> List<'a> {
+    /// Returns the semantics of a list of the evaluated object, or of a union with it; None if it has
+    /// none.
+    pub(crate) fn semantics(&self) -> Option<&'a ListSemantics> {
+        match self {
+            List::Json(_, _, semantics) | List::Union(_, semantics) => Some(semantics),
+            List::Values(_) => None,
+        }
     }
 }
 
+/// Compares two lists by the semantics of the first one, as upstream does: all items of the second are
+/// in a set, in any order and number.
 fn lists_equal(a: &List<'_>, b: &List<'_>, meter: &Meter) -> Result<bool> {
     if a.len() != b.len() {
         return Ok(false);
     }
-    if !a.is_unordered() && !b.is_unordered() {
+    if matches!(a.semantics(), None | Some(ListSemantics::Atomic)) {
         for (a, b) in a.iter().zip(b.iter()) {
             if !a.equals(&b, meter)? {
                 return Ok(false);
@@ -111,19 +120,18 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, meter: &Meter) -> Result<bool> {
         }
         return Ok(true);
     }
-    if a.len() > SORTED {
-        return Ok(sorted(a, meter)? == sorted(b, meter)?);
+    if a.len() > SEARCHED {
+        let (a, b) = (texts(a, meter)?, texts(b, meter)?);
+        return Ok(b.is_subset(&a));
     }
-    Ok(b.has_all(a, meter)? && a.has_all(b, meter)?)
+    a.has_all(b, meter)
 }
 
-fn sorted(list: &List<'_>, meter: &Meter) -> Result<Vec<String>> {
-    let mut texts = Vec::with_capacity(list.len());
+fn texts(list: &List<'_>, meter: &Meter) -> Result<HashSet<String>> {
+    let mut texts = HashSet::with_capacity(list.len());
     for item in list.iter() {
         texts.extend(item.to_json(meter)?.map(|json| json.to_string()));
     }
-    texts.sort();
-    texts.dedup();
     Ok(texts)
 }
 

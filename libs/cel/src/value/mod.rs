@@ -106,6 +106,8 @@ pub enum List<'a> {
     Json(&'a [Json], &'a DeclType, &'a ListSemantics),
     /// Items made by the evaluation.
     Values(Arc<Nested<Vec<Value<'a>>>>),
+    /// The union of a list of the evaluated object, whose semantics it keeps, and another list.
+    Union(Arc<Nested<Vec<Value<'a>>>>, &'a ListSemantics),
 }
 
 /// A map or object.
@@ -151,7 +153,7 @@ impl<'a> List<'a> {
     pub fn len(&self) -> usize {
         match self {
             List::Json(items, ..) => items.len(),
-            List::Values(items) => items.len(),
+            List::Values(items) | List::Union(items, _) => items.len(),
         }
     }
 
@@ -164,7 +166,7 @@ impl<'a> List<'a> {
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             List::Json(items, ty, _) => Some(Value::of_json(items.get(index)?, ty)),
-            List::Values(items) => items.get(index).cloned(),
+            List::Values(items) | List::Union(items, _) => items.get(index).cloned(),
         }
     }
 
@@ -279,6 +281,12 @@ impl<'a> Value<'a> {
         Value::List(List::Values(Arc::new(Nested { depth, within: items })))
     }
 
+    /// Creates the union of a list with these semantics and another one.
+    pub(crate) fn union(items: Vec<Value<'a>>, semantics: &'a ListSemantics) -> Value<'a> {
+        let depth = 1 + deepest(items.iter());
+        Value::List(List::Union(Arc::new(Nested { depth, within: items }), semantics))
+    }
+
     /// Creates a map of values.
     pub fn map(entries: BTreeMap<Key, Value<'a>>) -> Value<'a> {
         let depth = 1 + deepest(entries.values());
@@ -295,7 +303,7 @@ impl<'a> Value<'a> {
     /// depth 0.
     pub(crate) fn depth(&self) -> u32 {
         match self {
-            Value::List(List::Values(items)) => items.depth,
+            Value::List(List::Values(items) | List::Union(items, _)) => items.depth,
             Value::Map(Map::Values(entries)) => entries.depth,
             Value::Object(object) => object.depth,
             Value::Optional(Some(value)) => 1 + value.depth(),

@@ -85,7 +85,7 @@ fn pods_that_inherit_annotations() {
         )
     };
     let deployment = || object("Deployment", "web", json!({}));
-    let of_deployment = || owned(object("ReplicaSet", "web-1", json!({})), &deployment());
+    let of_deployment = || annotated(owned(object("ReplicaSet", "web-1", json!({})), &deployment()), "app:1");
     let pod = || owned(pulling(), &of_deployment());
     let said_by = |name: &str| {
         format!(

@@ -44,7 +44,8 @@ pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralS
     validate_changed_lists(new, old, schema.root(), errors);
 }
 
-/// Validates only the status of a custom resource, after an update of its status.
+/// Validates only the status of a custom resource, after an update of its status. As in kube-apiserver
+/// the lists of the whole object are validated, and embedded resources are not.
 pub fn validate_status_update(
     object: &Field<'_>,
     old: &Field<'_>,
@@ -56,7 +57,6 @@ pub fn validate_status_update(
         let old = old.value().and_then(|old| old.get("status"));
         Validator::new(Path::of("status")).validate(status, structural, old, errors);
     }
-    embedded::validate(object, &Path::root(), schema.root(), errors);
     validate_changed_lists(object, old.value(), schema.root(), errors);
 }
 

@@ -3,8 +3,11 @@
 //! If the value is an integer, the bounds are truncated to integers. A bound that is not a number
 //! of the type is an error of its own.
 
-use serde_json::Number;
+use std::cmp::Ordering;
 
+use serde_json::{Number, Value};
+
+use crate::go_value::GoValue;
 use crate::schema::StructuralType;
 use crate::schema::structural::{Bound, Structural};
 
@@ -45,24 +48,70 @@ pub(super) fn errors(number: &Number, structural: &Structural) -> Vec<NumberErro
     if !number.is_i64() || rules.format.as_deref() == Some("int32") {
         check("Checked", value);
     }
-    let cut = |bound: f64, is_typed: bool| if number.is_i64() && is_typed { bound.trunc() } else { bound };
-    let factor = rules.multiple_of.map(|factor| cut(factor, check("MultipleOf", factor)));
-    let minimum =
-        rules.minimum.map(|bound| (cut(bound.value, check("Minimum boundary", bound.value)), bound));
-    let maximum =
-        rules.maximum.map(|bound| (cut(bound.value, check("Maximum boundary", bound.value)), bound));
-    errors.extend(factor.and_then(|factor| not_multiple(value, factor)));
-    if let Some((bound, Bound { exclusive, .. })) = minimum {
+    let mut compared = |prefix: &str, bound: f64| compare(number, bound, check(prefix, bound));
+    let factor = rules.multiple_of.map(|factor| compared("MultipleOf", factor));
+    let minimum = rules.minimum.map(|bound| (compared("Minimum boundary", bound.value), bound));
+    let maximum = rules.maximum.map(|bound| (compared("Maximum boundary", bound.value), bound));
+    errors.extend(factor.and_then(|factor| factor.not_multiple()));
+    if let Some((compared, Bound { exclusive, .. })) = minimum {
         let words = if exclusive { "greater than" } else { "greater than or equal to" };
-        let refused = if exclusive { value <= bound } else { value < bound };
-        errors.extend(refused.then(|| NumberError::Value(format!("in body should be {words} {bound}"))));
+        errors.extend(compared.out_of_bound(Ordering::Less, exclusive, words));
     }
-    if let Some((bound, Bound { exclusive, .. })) = maximum {
+    if let Some((compared, Bound { exclusive, .. })) = maximum {
         let words = if exclusive { "less than" } else { "less than or equal to" };
-        let refused = if exclusive { value >= bound } else { value > bound };
-        errors.extend(refused.then(|| NumberError::Value(format!("in body should be {words} {bound}"))));
+        errors.extend(compared.out_of_bound(Ordering::Greater, exclusive, words));
     }
     errors
+}
+
+/// A number beside the one in a rule.
+enum Compared {
+    /// Both as integers.
+    Whole(i64, i64),
+    Float(f64, f64),
+}
+
+/// Brings a number and that of a rule to one type. An integer is compared with integers, exactly, if
+/// the rule's number is of the type of the value; that number is cut then.
+fn compare(number: &Number, of_rule: f64, is_typed: bool) -> Compared {
+    match number.as_i64().filter(|_| is_typed) {
+        Some(value) => Compared::Whole(value, of_rule as i64),
+        None => Compared::Float(number.as_f64().unwrap_or(f64::NAN), of_rule),
+    }
+}
+
+impl Compared {
+    /// Returns the number of the rule.
+    fn of_rule(&self) -> Value {
+        match self {
+            Compared::Whole(_, of_rule) => Value::from(*of_rule),
+            Compared::Float(_, of_rule) => Value::from(*of_rule),
+        }
+    }
+
+    /// Returns the error of a value that lies on the wrong side of a bound.
+    fn out_of_bound(&self, wrong: Ordering, is_exclusive: bool, words: &str) -> Option<NumberError> {
+        let ordering = match self {
+            Compared::Whole(value, bound) => Some(value.cmp(bound)),
+            Compared::Float(value, bound) => value.partial_cmp(bound),
+        };
+        let is_refused = ordering == Some(wrong) || is_exclusive && ordering == Some(Ordering::Equal);
+        let bound = self.of_rule();
+        is_refused.then(|| NumberError::Value(format!("in body should be {words} {}", GoValue(&bound))))
+    }
+
+    fn not_multiple(&self) -> Option<NumberError> {
+        let is_multiple = match *self {
+            Compared::Whole(_, factor) if factor <= 0 => return Some(NumberError::Factor(factor as f64)),
+            Compared::Float(_, factor) if factor <= 0.0 => return Some(NumberError::Factor(factor)),
+            Compared::Whole(value, factor) => value % factor == 0,
+            Compared::Float(value, factor) if factor < 1.0 => is_whole(value * (1.0 / factor)),
+            Compared::Float(value, factor) => is_whole(value / factor),
+        };
+        let factor = self.of_rule();
+        (!is_multiple)
+            .then(|| NumberError::Value(format!("in body should be a multiple of {}", GoValue(&factor))))
+    }
 }
 
 /// Returns the error if a number does not have the type. `prefix` names the validated number in the
@@ -84,12 +133,4 @@ fn wrong_type(prefix: &str, value: f64, structural: &Structural) -> Option<Strin
     let form =
         if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
     (!fits).then(|| format!("{prefix} value must be of type {} {form}", ty.name()))
-}
-
-fn not_multiple(value: f64, factor: f64) -> Option<NumberError> {
-    if factor <= 0.0 {
-        return Some(NumberError::Factor(factor));
-    }
-    let times = if factor < 1.0 { value * (1.0 / factor) } else { value / factor };
-    (!is_whole(times)).then(|| NumberError::Value(format!("in body should be a multiple of {factor}")))
 }

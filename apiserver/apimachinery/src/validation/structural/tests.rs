@@ -282,3 +282,37 @@ fn compositions_that_multiply_are_cut_off() {
     let last = texts(&errors).pop().unwrap_or_default();
     assert!(last.ends_with("Internal error: the schema takes too many steps to validate"), "{last}");
 }
+
+#[test]
+fn large_integers_are_compared_exactly() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "three": {"type": "integer", "multipleOf": 3}, "most": {"type": "integer", "maximum": 1_000_000_000_000_000_000_i64},
+        "float": {"type": "number", "maximum": 1e18}, "half": {"type": "number", "multipleOf": 0.5},
+    }}));
+    let most = "1000000000000000000";
+    for (spec, want) in [
+        (json!({"three": 9_007_199_254_740_993_i64}), vec![]),
+        (
+            json!({"three": 9_007_199_254_740_994_i64}),
+            vec!["spec.three: Invalid value: 9007199254740994: spec.three in body should be a multiple of 3".to_owned()],
+        ),
+        (json!({"most": 1_000_000_000_000_000_000_i64}), vec![]),
+        (
+            json!({"most": 1_000_000_000_000_000_001_i64}),
+            vec![format!("spec.most: Invalid value: 1000000000000000001: spec.most in body should be less than or equal to {most}")],
+        ),
+        (
+            json!({"float": 1.5e18}),
+            vec!["spec.float: Invalid value: 1.5e+18: spec.float in body should be less than or equal to 1e+18".to_owned()],
+        ),
+        (json!({"half": 1.5}), vec![]),
+        (
+            json!({"half": 1}),
+            vec!["spec.half: Invalid value: 0: factor MultipleOf declared for spec.half must be positive: 0".to_owned()],
+        ),
+    ] {
+        let mut errors = Errors::new();
+        validate(&Field::root(&json!({"spec": spec})), &schema, &mut errors);
+        assert_eq!(texts(&errors), want, "{spec}");
+    }
+}
