@@ -1,26 +1,25 @@
 //! Regular expressions in Go's syntax (RE2), which are matched in linear time.
 //!
 //! The `regex` crate reads almost the same syntax. What differs is translated: in a class a bracket
-//! is a character and there are no set operations, and `\d`, `\s`, `\w` and `\b` mean ASCII.
+//! is a character and there are no set operations, `\d`, `\s`, `\w` and `\b` mean ASCII, `\<` is a
+//! character, and groups may have any flags and names. A repetition right after flags alone (`a(?i)*`)
+//! is refused, which Go applies to what stands before them.
 //!
 //! Source: the documentation of Go's `regexp/syntax`, and that of the `regex` crate.
 
 #![warn(missing_docs)]
 
 pub mod glob;
+mod translation;
 
 use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
+use translation::translate;
 
 /// The size of a compiled pattern, in bytes. Classes such as `\p{L}` take some thousand for each
 /// repetition.
 const MAX_BYTES: usize = 16 << 20;
-/// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand
-/// times as much.
-const MAX_LENGTH: usize = 10_000;
-/// The number of times that a pattern may repeat something, as Go limits it.
-const MAX_REPEAT: u32 = 1000;
 
 /// A regular expression, compiled at its first use.
 #[derive(Clone, Debug)]
@@ -48,13 +47,19 @@ pub enum PatternError {
     /// A class that is not closed.
     #[error("error parsing regexp: missing closing ]: `{0}`")]
     MissingBracket(String),
+    /// A group with a name that is none.
+    #[error("error parsing regexp: invalid named capture: `{0}`")]
+    NamedCapture(String),
+    /// A repetition of a repetition.
+    #[error("error parsing regexp: invalid nested repetition operator: `{0}`")]
+    NestedRepetition(String),
     /// A repetition of nothing.
     #[error("error parsing regexp: missing argument to repetition operator: `{0}`")]
     MissingArgument(String),
     /// A repetition that is too large.
     #[error("error parsing regexp: invalid repeat count: `{0}`")]
     RepeatCount(String),
-    /// A range from a later character to an earlier one.
+    /// A range from a later character to an earlier one, or a named class that there is not.
     #[error("error parsing regexp: invalid character class range: `{0}`")]
     ClassRange(String),
     /// The backslash is the last character.
@@ -104,7 +109,7 @@ fn compile(text: &str) -> Result<Regex, PatternError> {
 /// # Errors
 /// [`PatternError::TooLarge`] beyond that, and any other one.
 pub fn compile_within(text: &str, max_bytes: usize) -> Result<Regex, PatternError> {
-    let translated = Translation::of(text)?;
+    let translated = translate(text)?;
     let built = RegexBuilder::new(&translated).size_limit(max_bytes).build();
     built.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
@@ -117,285 +122,8 @@ pub fn compile_within(text: &str, max_bytes: usize) -> Result<Regex, PatternErro
 /// # Errors
 /// [`PatternError`], but not for all that are too large.
 pub fn parse(text: &str) -> Result<(), PatternError> {
-    let translated = Translation::of(text)?;
+    let translated = translate(text)?;
     regex_syntax::parse(&translated).map(drop).map_err(|_| PatternError::Other(text.to_owned()))
-}
-
-/// A pattern on its way from one syntax to the other.
-struct Translation<'t> {
-    text: &'t str,
-    rest: &'t str,
-    out: String,
-    /// The parentheses that are open.
-    open: usize,
-    /// Whether there is something that a repetition may repeat.
-    repeatable: bool,
-}
-
-impl<'t> Translation<'t> {
-    fn of(text: &'t str) -> Result<String, PatternError> {
-        if text.len() > MAX_LENGTH {
-            return Err(PatternError::TooLarge);
-        }
-        let mut translation = Translation {
-            text,
-            rest: text,
-            out: String::with_capacity(text.len()),
-            open: 0,
-            repeatable: false,
-        };
-        while let Some(c) = translation.next() {
-            translation.element(c)?;
-        }
-        if translation.open > 0 {
-            return Err(PatternError::MissingParenthesis(text.to_owned()));
-        }
-        Ok(translation.out)
-    }
-
-    fn next(&mut self) -> Option<char> {
-        let c = self.rest.chars().next()?;
-        self.rest = &self.rest[c.len_utf8()..];
-        Some(c)
-    }
-
-    fn element(&mut self, c: char) -> Result<(), PatternError> {
-        match c {
-            '\\' => {
-                self.escape(false)?;
-                self.repeatable = true;
-            }
-            '[' => {
-                self.class()?;
-                self.repeatable = true;
-            }
-            '(' => {
-                self.group()?;
-                self.repeatable = false;
-            }
-            ')' => {
-                self.open = self
-                    .open
-                    .checked_sub(1)
-                    .ok_or(PatternError::UnexpectedParenthesis(self.text.to_owned()))?;
-                self.out.push(c);
-                self.repeatable = true;
-            }
-            '|' => {
-                self.out.push(c);
-                self.repeatable = false;
-            }
-            '*' | '+' | '?' => self.repetition(c)?,
-            '{' => self.counted()?,
-            // The end of no class is a character.
-            '}' | ']' => {
-                self.out.push('\\');
-                self.out.push(c);
-                self.repeatable = true;
-            }
-            c => {
-                self.out.push(c);
-                self.repeatable = true;
-            }
-        }
-        Ok(())
-    }
-
-    fn repetition(&mut self, c: char) -> Result<(), PatternError> {
-        if !self.repeatable {
-            return Err(PatternError::MissingArgument(c.to_string()));
-        }
-        self.out.push(c);
-        self.lazy();
-        Ok(())
-    }
-
-    /// Parses `{n}`, `{n,}` or `{n,m}`; anything else is text.
-    fn counted(&mut self) -> Result<(), PatternError> {
-        let counts = self.rest.split_once('}').and_then(|(inside, after)| {
-            let (least, most) = inside.split_once(',').unwrap_or((inside, inside));
-            let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-            (!least.is_empty() && number(least) && number(most)).then_some((inside, least, most, after))
-        });
-        let Some((inside, least, most, after)) = counts else {
-            self.out.push_str("\\{");
-            self.repeatable = true;
-            return Ok(());
-        };
-        if !self.repeatable {
-            return Err(PatternError::MissingArgument(format!("{{{inside}}}")));
-        }
-        let count = |text: &str| text.parse::<u32>().ok().filter(|count| *count <= MAX_REPEAT);
-        let fits = match (count(least), most) {
-            (Some(_), "") => true,
-            (Some(least), most) => count(most).is_some_and(|most| least <= most),
-            (None, _) => false,
-        };
-        if !fits {
-            return Err(PatternError::RepeatCount(format!("{{{inside}}}")));
-        }
-        self.rest = after;
-        self.out.push_str(&format!("{{{inside}}}"));
-        self.lazy();
-        Ok(())
-    }
-
-    /// Parses the `?` after a repetition. A further repetition operator is an error.
-    fn lazy(&mut self) {
-        if let Some(rest) = self.rest.strip_prefix('?') {
-            self.rest = rest;
-            self.out.push('?');
-        }
-        self.repeatable = false;
-    }
-
-    fn group(&mut self) -> Result<(), PatternError> {
-        self.out.push('(');
-        let Some(rest) = self.rest.strip_prefix('?') else {
-            self.open += 1;
-            return Ok(());
-        };
-        let name = |rest: &'t str| rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<'));
-        if let Some(named) = name(rest).filter(|named| !named.starts_with(['=', '!'])) {
-            let Some((name, after)) = named.split_once('>') else {
-                return Err(PatternError::Perl(self.text.to_owned()));
-            };
-            self.out.push_str(&format!("?P<{name}>"));
-            self.rest = after;
-            self.open += 1;
-            return Ok(());
-        }
-        let end = rest.find([':', ')']);
-        let flags = end.and_then(|end| rest.get(..=end)).unwrap_or_default();
-        let known = |c: char| matches!(c, 'i' | 'm' | 's' | 'U' | '-' | ':' | ')');
-        if flags.is_empty() || !flags.chars().all(known) || flags == ")" {
-            let upto = rest
-                .char_indices()
-                .nth(1)
-                .map_or(rest.len(), |(at, c)| if rest.starts_with('<') { at + c.len_utf8() } else { at });
-            return Err(PatternError::Perl(format!("(?{}", &rest[..upto])));
-        }
-        self.out.push('?');
-        self.out.push_str(flags);
-        self.rest = &rest[flags.len()..];
-        if flags.ends_with(':') {
-            self.open += 1;
-        }
-        Ok(())
-    }
-
-    fn escape(&mut self, in_class: bool) -> Result<(), PatternError> {
-        let c = self.next().ok_or(PatternError::TrailingBackslash)?;
-        let ascii = match c {
-            'd' => "0-9",
-            's' => "\\t\\n\\x0C\\r ",
-            'w' => "0-9A-Za-z_",
-            'D' => "^0-9",
-            'S' => "^\\t\\n\\x0C\\r ",
-            'W' => "^0-9A-Za-z_",
-            'b' | 'B' if !in_class => {
-                self.out.push_str(&format!("(?-u:\\{c})"));
-                return Ok(());
-            }
-            'Q' if !in_class => {
-                let (literal, after) = self.rest.split_once("\\E").unwrap_or((self.rest, ""));
-                self.out.push_str(&regex::escape(literal));
-                self.rest = after;
-                return Ok(());
-            }
-            '0' => {
-                let digits = self.rest.bytes().take(2).take_while(|b| matches!(b, b'0'..=b'7')).count();
-                let octal = u32::from_str_radix(&self.rest[..digits], 8).unwrap_or_default();
-                self.rest = &self.rest[digits..];
-                self.out.push_str(&format!("\\x{{{octal:x}}}"));
-                return Ok(());
-            }
-            'A' | 'z' if !in_class => "",
-            'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => "",
-            c if c.is_ascii_alphanumeric() => return Err(PatternError::Escape(format!("\\{c}"))),
-            _ => "",
-        };
-        match ascii {
-            "" => {
-                self.out.push('\\');
-                self.out.push(c);
-                // The name of a class or the digits of a character belong to it.
-                if matches!(c, 'x' | 'p' | 'P')
-                    && let Some(end) = self.rest.strip_prefix('{').and_then(|rest| rest.find('}'))
-                {
-                    self.out.push_str(&self.rest[..end + 2]);
-                    self.rest = &self.rest[end + 2..];
-                }
-            }
-            inside => self.out.push_str(&format!("[{inside}]")),
-        }
-        Ok(())
-    }
-
-    fn class(&mut self) -> Result<(), PatternError> {
-        let start = self.rest;
-        let missing = || PatternError::MissingBracket(format!("[{start}"));
-        self.out.push('[');
-        if let Some(rest) = self.rest.strip_prefix('^') {
-            self.rest = rest;
-            self.out.push('^');
-        }
-        let mut is_first = true;
-        loop {
-            match self.next().ok_or_else(missing)? {
-                ']' if !is_first => break self.out.push(']'),
-                '\\' => {
-                    let is_class = self.rest.starts_with(['d', 's', 'w', 'D', 'S', 'W', 'p', 'P']);
-                    self.escape(true)?;
-                    if !is_class
-                        && let Some(rest) = self.rest.strip_prefix('-').filter(|rest| !rest.starts_with(']'))
-                    {
-                        self.rest = rest;
-                        self.out.push('-');
-                    }
-                }
-                '[' => match self.rest.starts_with(':').then(|| self.rest.find(":]")).flatten() {
-                    Some(end) => {
-                        self.out.push('[');
-                        self.out.push_str(&self.rest[..end + 2]);
-                        self.rest = &self.rest[end + 2..];
-                    }
-                    None => self.out.push_str("\\["),
-                },
-                c => self.range(c)?,
-            }
-            is_first = false;
-        }
-        Ok(())
-    }
-
-    /// Parses a character of a class, or a range that begins with it. After a range a hyphen is a
-    /// character.
-    fn range(&mut self, first: char) -> Result<(), PatternError> {
-        self.class_character(first);
-        let mut after = self.rest.chars();
-        if after.next() != Some('-') {
-            return Ok(());
-        }
-        let Some(last) = after.next().filter(|last| *last != ']') else { return Ok(()) };
-        self.out.push('-');
-        self.rest = after.as_str();
-        if last == '\\' {
-            return self.escape(true);
-        }
-        if last < first {
-            return Err(PatternError::ClassRange(format!("{first}-{last}")));
-        }
-        self.class_character(last);
-        Ok(())
-    }
-
-    fn class_character(&mut self, c: char) {
-        if matches!(c, '[' | ']' | '&' | '~' | '-' | '^') {
-            self.out.push('\\');
-        }
-        self.out.push(c);
-    }
 }
 
 #[cfg(test)]
@@ -437,6 +165,19 @@ mod tests {
             (r"^[\.-\/]+$", "./", true),
             (r"^[\w-.]+$", "a-.", true),
             ("^}$", "}", true),
+            (r"^\<a\>$", "<a>", true),
+            (r"^\p{^L}$", "1", true),
+            (r"^\P{^L}$", "1", false),
+            (r"^\p{uppercase letter}\p{Greek}$", "A\u{3b1}", true),
+            (r"^\101[\060-\071]$", "A5", true),
+            (r"^\x{D800}$", "a", false),
+            (r"^[\x{D800}-\x{E000}]$", "\u{e000}", true),
+            ("^(?)a$", "a", true),
+            ("^(?ii)a$", "A", true),
+            ("^(?i-i)a$", "A", false),
+            ("^(?i-i:a)$", "A", false),
+            ("(?P<1>a)(?<n>b)(?P<n>c)", "abc", true),
+            ("^(a{0}b){2}$", "bb", true),
         ] {
             assert_eq!(Pattern::check(pattern), Ok(()), "{pattern}");
             assert_eq!(Pattern::new(pattern).matches(text), want, "{pattern} {text}");
@@ -453,10 +194,29 @@ mod tests {
             ("a{1001}", "invalid repeat count: `{1001}`"),
             (r"(a)\1", r"invalid escape sequence: `\1`"),
             ("(?!a)", "invalid or unsupported Perl syntax: `(?!`"),
-            ("(?<=a)", "invalid or unsupported Perl syntax: `(?<=`"),
+            ("(?<=a)", "invalid named capture: `(?<=a)`"),
+            ("(?P<\u{e9}>a)", "invalid named capture: `(?P<\u{e9}>`"),
+            ("(?<a.b>c)", "invalid named capture: `(?<a.b>`"),
+            ("(?-:a)", "invalid or unsupported Perl syntax: `(?-:`"),
+            ("(?i-)a", "invalid or unsupported Perl syntax: `(?i-)`"),
+            ("a**", "invalid nested repetition operator: `**`"),
+            ("a{1}{2}", "invalid nested repetition operator: `{1}{2}`"),
+            ("x*+", "invalid nested repetition operator: `*+`"),
+            ("(a{500}){3}", "invalid repeat count: `{3}`"),
+            ("((a{10}b){10}c|d{3}){11}", "invalid repeat count: `{11}`"),
+            ("[[:foo:]]", "invalid character class range: `[:foo:]`"),
+            (r"\p{IsGreek}", r"invalid character class range: `\p{IsGreek}`"),
+            (r"\p{Script=Greek}", r"invalid character class range: `\p{Script=Greek}`"),
+            (r"\p{Alphabetic}", r"invalid character class range: `\p{Alphabetic}`"),
+            (r"[a\p{", r"invalid character class range: `\p{`"),
+            (r"[a-\d]", r"invalid escape sequence: `\d`"),
+            (r"[a-\n]", r"invalid character class range: `a-\n`"),
+            (r"\x{110000}", r"invalid escape sequence: `\x{110000`"),
+            (r"\xg0", r"invalid escape sequence: `\xg0`"),
+            ("\\\u{e9}", "invalid escape sequence: `\\\u{e9}`"),
             ("[z-a]", "invalid character class range: `z-a`"),
             (r"a\", "trailing backslash at end of expression: ``"),
-            (r"(\pL{1,200}){1000}", "expression too large"),
+            (r"(\pL{1,200}){1000}", "invalid repeat count: `{1000}`"),
             (&r"\pL".repeat(4000), "expression too large"),
         ] {
             let error = Pattern::check(pattern).err().map(|error| error.to_string());

@@ -33,7 +33,7 @@ pub fn validate(object: &Field<'_>, schema: &StructuralSchema, errors: &mut Erro
     let Some(object) = object.value() else { return };
     Validator::new(Path::root()).validate(object, schema.root(), None, errors);
     embedded::validate(object, &Path::root(), schema.root(), errors);
-    list_type::validate(&Field::root(object), schema.root(), errors);
+    list_type::validate(&undeclared(object), schema.root(), errors);
 }
 
 /// Validates a changed custom resource.
@@ -87,14 +87,20 @@ pub fn validate_value(
     errors.extend(found);
 }
 
+/// Returns a custom resource as a field without the type of a built-in kind of its name, such as
+/// PodMetrics.
+fn undeclared(object: &Value) -> Field<'_> {
+    Field::at(Some(object), Path::root())
+}
+
 /// Validates lists for duplicates. A list that had duplicates before may have others.
 fn validate_changed_lists(new: &Value, old: Option<&Value>, structural: &Structural, errors: &mut Errors) {
     let (mut found, mut known) = (Errors::new(), Errors::new());
-    list_type::validate(&Field::root(new), structural, &mut found);
+    list_type::validate(&undeclared(new), structural, &mut found);
     if !found.is_empty()
         && let Some(old) = old
     {
-        list_type::validate(&Field::root(old), structural, &mut known);
+        list_type::validate(&undeclared(old), structural, &mut known);
     }
     if known.is_empty() {
         errors.extend(found.iter().cloned());
