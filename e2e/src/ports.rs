@@ -5,8 +5,8 @@ use std::net::TcpListener;
 
 use anyhow::{Context, Result};
 
-/// Returns a port of 127.0.0.1 that is free. Systems give connections higher ports than these, so that
-/// it is still free when a program listens on it.
+/// Returns a port of 127.0.0.1 that is free. Systems give connections higher ports than these, so
+/// that it is still free when a program listens on it.
 ///
 /// # Errors
 /// There is none.

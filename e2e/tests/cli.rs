@@ -287,7 +287,8 @@ async fn run_passes_a_signal_on_to_its_command() -> Result<()> {
         timeout(DEADLINE, output.read_line(&mut line)).await??;
         kill_process(process, Signal::TERM)?;
         let end = async {
-            // Two signals that come together are one, so that the second one may have to be repeated.
+            // Two signals that come together are one, so that the second one may have to be
+            // repeated.
             while ignores {
                 match timeout(Duration::from_millis(300), child.wait()).await {
                     Ok(status) => return status,

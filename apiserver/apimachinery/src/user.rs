@@ -18,7 +18,8 @@ pub const NODES: &str = "system:nodes";
 /// Key of [`UserInfo::extra`]: the id of the credential that was presented.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// Key of [`UserInfo::extra`]: the name of the node that the pod of a service account's token runs on.
+/// Key of [`UserInfo::extra`]: the name of the node that the pod of a service account's token runs
+/// on.
 pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
 /// A user as authentication knows it.

@@ -68,8 +68,8 @@ impl AvailabilityController {
         AvailabilityController { registry, apis: RemoteApis::default(), groups }
     }
 
-    /// Publishes the stored groups, if there are none yet. Until they are checked, discovery has them
-    /// as stale: a controller must not take it that their objects do not exist.
+    /// Publishes the stored groups, if there are none yet. Until they are checked, discovery has
+    /// them as stale: a controller must not take it that their objects do not exist.
     pub fn publish_stored(&self) {
         if self.groups.load().is_empty()
             && let Ok(apis) = self.apis.load(&*self.registry)

@@ -51,6 +51,10 @@ impl Reconcile for ApiServiceKeeper {
         let info = self.registry.find(GROUP, "v1", PLURAL)?;
         for (group, version) in &wanted {
             let name = format!("{version}.{group}");
+            let stored = Cluster::get(&*self.registry, &info.group_resource, "", &name);
+            if stored.is_ok_and(|stored| stored.is_some_and(|stored| !has_changed(&stored, group, version))) {
+                continue;
+            }
             // The definition may have been deleted meanwhile, and its APIService with it.
             let is_wanted = || self.wanted.lock().contains(&(group.clone(), version.clone()));
             if is_wanted()
@@ -75,10 +79,9 @@ impl ApiServiceKeeper {
     /// label.
     async fn restore(&self, group: &str, version: &str) -> Result<()> {
         let wanted = api_service(&self.registry, group, version);
-        let spec = wanted["spec"].clone();
         let restore = |stored: &mut Value| {
-            if stored["metadata"]["labels"][AUTOMANAGED] == "true" {
-                stored["spec"] = spec.clone();
+            if has_changed(stored, group, version) {
+                stored["spec"] = spec(group, version);
             }
         };
         self.registry.publish(wanted, restore).await
@@ -121,11 +124,20 @@ impl CustomResources {
     }
 }
 
+fn spec(group: &str, version: &str) -> Value {
+    json!({"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100})
+}
+
+/// Returns `true` if a client has changed the spec of an APIService that this server keeps.
+fn has_changed(stored: &Value, group: &str, version: &str) -> bool {
+    stored["metadata"]["labels"][AUTOMANAGED] == "true" && stored["spec"] != spec(group, version)
+}
+
 fn api_service(registry: &Registry, group: &str, version: &str) -> Value {
     json!({
         "kind": "APIService", "apiVersion": "apiregistration.k8s.io/v1",
         "metadata": {"name": format!("{version}.{group}"), "labels": {AUTOMANAGED: "true"}},
-        "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
+        "spec": spec(group, version),
         "status": local_api_service_status(&rfc3339(registry.now())),
     })
 }

@@ -232,7 +232,8 @@ impl CronJobController {
         Ok(())
     }
 
-    /// Reads a Job from the API; there is none without a namespace, which a client may have left out.
+    /// Reads a Job from the API; there is none without a namespace, which a client may have left
+    /// out.
     async fn job(&self, name: &NamespacedName, ctx: &ReconcileContext) -> kube::Result<Option<Job>> {
         match name.namespace.is_empty() {
             true => Ok(None),

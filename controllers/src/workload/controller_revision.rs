@@ -9,7 +9,7 @@ use coracle_kinds::controller_revision::revision_name;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 
 /// The most names that are tried at a time.
-const MAX_ATTEMPTS: usize = 16;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Creates a revision under the first free name, or returns the existing revision with the same
 /// data. The hash label keeps the hash of the first attempt.
@@ -124,7 +124,7 @@ mod tests {
     async fn a_revision_whose_names_are_all_taken_is_not_created() {
         let new = revision(None, "new");
         for first in [0, i32::MAX] {
-            let taken = (0..100).map(|count| revision_name("web", &new, first.saturating_add(count)));
+            let taken = (0..200).map(|count| revision_name("web", &new, first.saturating_add(count)));
             let taken = taken.map(|name| revision(Some(&name), "other")).collect();
             let (cache, ctx) = (Arc::new(Cache::with([])), ReconcileContext::new(api(taken)));
             let created = create_revision(&cache, "web", new.clone(), &mut first.clone(), &ctx).await;

@@ -68,8 +68,8 @@ pub fn pending_resize(pod: &Pod) -> Option<&PodCondition> {
     conditions(pod).find(|condition| condition.type_ == "PodResizePending")
 }
 
-/// Returns `true` if the node of a pod can never give it the resources of its spec, so that only those
-/// that it has count.
+/// Returns `true` if the node of a pod can never give it the resources of its spec, so that only
+/// those that it has count.
 pub fn is_resize_infeasible(pod: &Pod) -> bool {
     pending_resize(pod).is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }

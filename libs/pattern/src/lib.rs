@@ -2,24 +2,29 @@
 //!
 //! The `regex` crate reads almost the same syntax. What differs is translated: in a class a bracket
 //! is a character and there are no set operations, `\d`, `\s`, `\w` and `\b` mean ASCII, `\<` is a
-//! character, and groups may have any flags and names. A repetition right after flags alone (`a(?i)*`)
-//! is refused, which Go applies to what stands before them.
+//! character, and groups may have any flags and names. A repetition right after flags alone
+//! (`a(?i)*`) is refused, which Go applies to what stands before them.
 //!
 //! Source: the documentation of Go's `regexp/syntax`, and that of the `regex` crate.
 
 #![warn(missing_docs)]
 
+mod classes;
 pub mod glob;
 mod translation;
 
 use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
 use translation::translate;
 
 /// The size of a compiled pattern, in bytes. Classes such as `\p{L}` take some thousand for each
 /// repetition.
 const MAX_BYTES: usize = 16 << 20;
+
+/// The depth to which groups are nested, as Go limits it.
+const MAX_DEPTH: u32 = 1000;
 
 /// A regular expression, compiled at its first use.
 #[derive(Clone, Debug)]
@@ -110,7 +115,7 @@ fn compile(text: &str) -> Result<Regex, PatternError> {
 /// [`PatternError::TooLarge`] beyond that, and any other one.
 pub fn compile_within(text: &str, max_bytes: usize) -> Result<Regex, PatternError> {
     let translated = translate(text)?;
-    let built = RegexBuilder::new(&translated).size_limit(max_bytes).build();
+    let built = RegexBuilder::new(&translated).size_limit(max_bytes).nest_limit(MAX_DEPTH).build();
     built.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
         _ => PatternError::Other(text.to_owned()),
@@ -123,7 +128,8 @@ pub fn compile_within(text: &str, max_bytes: usize) -> Result<Regex, PatternErro
 /// [`PatternError`], but not for all that are too large.
 pub fn parse(text: &str) -> Result<(), PatternError> {
     let translated = translate(text)?;
-    regex_syntax::parse(&translated).map(drop).map_err(|_| PatternError::Other(text.to_owned()))
+    let mut parser = ParserBuilder::new().nest_limit(MAX_DEPTH).build();
+    parser.parse(&translated).map(drop).map_err(|_| PatternError::Other(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -178,6 +184,10 @@ mod tests {
             ("^(?i-i:a)$", "A", false),
             ("(?P<1>a)(?<n>b)(?P<n>c)", "abc", true),
             ("^(a{0}b){2}$", "bb", true),
+            ("^((a{600}){0}b){2}$", "bb", true),
+            ("^x{01}$", "x{01}", true),
+            (r"^\p{Cs}$", "a", false),
+            (&format!("^{}a{}$", "(".repeat(300), ")".repeat(300)), "a", true),
         ] {
             assert_eq!(Pattern::check(pattern), Ok(()), "{pattern}");
             assert_eq!(Pattern::new(pattern).matches(text), want, "{pattern} {text}");
@@ -209,6 +219,10 @@ mod tests {
             (r"\p{Script=Greek}", r"invalid character class range: `\p{Script=Greek}`"),
             (r"\p{Alphabetic}", r"invalid character class range: `\p{Alphabetic}`"),
             (r"[a\p{", r"invalid character class range: `\p{`"),
+            (r"\p", r"invalid character class range: `\p`"),
+            (r"\p{_isGreek}", r"invalid character class range: `\p{_isGreek}`"),
+            ("(?i", "invalid or unsupported Perl syntax: `(?i`"),
+            ("(?P<", "invalid or unsupported Perl syntax: `(?P`"),
             (r"[a-\d]", r"invalid escape sequence: `\d`"),
             (r"[a-\n]", r"invalid character class range: `a-\n`"),
             (r"\x{110000}", r"invalid escape sequence: `\x{110000`"),

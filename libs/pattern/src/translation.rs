@@ -1,7 +1,5 @@
 //! The translation of patterns, element by element.
 
-use std::cmp::Ordering;
-
 use crate::PatternError;
 
 /// The length of a pattern, in bytes: while it is parsed, some of its characters take a thousand
@@ -11,19 +9,19 @@ const MAX_LENGTH: usize = 10_000;
 const MAX_REPEAT: u32 = 1000;
 
 /// A pattern on its way from one syntax to the other.
-struct Translation<'t> {
+pub(crate) struct Translation<'t> {
     text: &'t str,
-    rest: &'t str,
-    out: String,
+    pub(crate) rest: &'t str,
+    pub(crate) out: String,
     /// The groups that are open: the largest number of times that each repeats something so far.
     open: Vec<u32>,
     /// As for an open group, of the whole pattern or of the group that is parsed.
     repeats: u32,
-    /// What a repetition may repeat.
+    /// The element that a repetition may repeat.
     before: Before<'t>,
 }
 
-/// What stands before a repetition operator.
+/// The element before a repetition operator.
 #[derive(Clone, Copy)]
 enum Before<'t> {
     /// Nothing that can be repeated.
@@ -62,7 +60,7 @@ pub(crate) fn translate(text: &str) -> Result<String, PatternError> {
 }
 
 impl<'t> Translation<'t> {
-    fn next(&mut self) -> Option<char> {
+    pub(crate) fn next(&mut self) -> Option<char> {
         let c = self.rest.chars().next()?;
         self.rest = &self.rest[c.len_utf8()..];
         Some(c)
@@ -72,6 +70,9 @@ impl<'t> Translation<'t> {
     ///
     /// - `start`: the text that begins with it
     fn element(&mut self, c: char, start: &'t str) -> Result<(), PatternError> {
+        if !matches!(c, '*' | '+' | '?' | '{') {
+            self.end_element();
+        }
         match c {
             '\\' => {
                 self.escape(start)?;
@@ -88,8 +89,7 @@ impl<'t> Translation<'t> {
             ')' => {
                 let outside = self.open.pop();
                 let outside = outside.ok_or(PatternError::UnexpectedParenthesis(self.text.to_owned()))?;
-                self.before = Before::Element(self.repeats);
-                self.repeats = self.repeats.max(outside);
+                self.before = Before::Element(std::mem::replace(&mut self.repeats, outside));
                 self.out.push(c);
             }
             '|' => {
@@ -112,6 +112,13 @@ impl<'t> Translation<'t> {
         Ok(())
     }
 
+    /// Counts the repetitions in the element before, which is not repeated itself.
+    fn end_element(&mut self) {
+        if let Before::Element(repeats) = self.before {
+            self.repeats = self.repeats.max(repeats);
+        }
+    }
+
     /// Parses the rest of a repetition operator, which repeats at most so many times.
     ///
     /// - `start`: the text that begins with it
@@ -123,7 +130,8 @@ impl<'t> Translation<'t> {
             Before::Repetition(first) => return Err(PatternError::NestedRepetition(self.upto_here(first))),
             Before::Element(repeats) => repeats,
         };
-        let repeats = inner.saturating_mul(most.max(1));
+        // What is repeated never does not count.
+        let repeats = if most == 0 { 1 } else { inner.saturating_mul(most) };
         if most > 1 && repeats > MAX_REPEAT {
             return Err(PatternError::RepeatCount(self.upto_here(start)));
         }
@@ -138,17 +146,21 @@ impl<'t> Translation<'t> {
     fn counted(&mut self, start: &'t str) -> Result<(), PatternError> {
         let counts = self.rest.split_once('}').and_then(|(inside, after)| {
             let (least, most) = inside.split_once(',').unwrap_or((inside, inside));
-            let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+            // A number with a leading zero is none, as in Go.
+            let number = |text: &str| {
+                text.bytes().all(|b| b.is_ascii_digit()) && (text.len() < 2 || !text.starts_with('0'))
+            };
             (!least.is_empty() && number(least) && number(most)).then_some((inside, least, most, after))
         });
         let Some((inside, least, most, after)) = counts else {
+            self.end_element();
             self.out.push_str("\\{");
             self.before = Before::Element(1);
             return Ok(());
         };
         let count = |text: &str| text.parse::<u32>().ok().filter(|count| *count <= MAX_REPEAT);
         let largest = match (count(least), most) {
-            (least, "") => least,
+            (least, "") => least.map(|least| if inside.contains(',') { least.max(1) } else { least }),
             (Some(least), most) => count(most).filter(|most| least <= *most),
             (None, _) => None,
         };
@@ -164,7 +176,8 @@ impl<'t> Translation<'t> {
             self.open_group("(");
             return Ok(());
         };
-        if let Some(named) = rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<')) {
+        let named = rest.strip_prefix("P<").or_else(|| rest.strip_prefix('<'));
+        if let Some(named) = named.filter(|named| !named.is_empty()) {
             let wrong = |text: &str| PatternError::NamedCapture(format!("({text}"));
             let (name, after) = named.split_once('>').ok_or_else(|| wrong(start))?;
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -210,224 +223,13 @@ impl<'t> Translation<'t> {
                     }
                     return Ok(());
                 }
-                None => return Err(PatternError::MissingParenthesis(self.text.to_owned())),
                 _ => return Err(PatternError::Perl(format!("({}", &start[..start.len() - self.rest.len()]))),
             }
         }
     }
 
-    /// Parses an escape outside of a class.
-    ///
-    /// - `start`: the text that begins with it
-    fn escape(&mut self, start: &'t str) -> Result<(), PatternError> {
-        let anchors = [("A", r"\A"), ("z", r"\z"), ("b", r"(?-u:\b)"), ("B", r"(?-u:\B)")];
-        if let Some((rest, anchor)) =
-            anchors.iter().find_map(|(name, anchor)| Some((self.rest.strip_prefix(name)?, anchor)))
-        {
-            self.rest = rest;
-            self.out.push_str(anchor);
-        } else if let Some(rest) = self.rest.strip_prefix('Q') {
-            let (literal, after) = rest.split_once("\\E").unwrap_or((rest, ""));
-            self.out.push_str(&regex::escape(literal));
-            self.rest = after;
-        } else if !self.escaped_class(start)? {
-            let c = self.escaped_character(start)?;
-            self.range(c, c);
-        }
-        Ok(())
-    }
-
-    /// Parses a class after a backslash; false if there is none.
-    fn escaped_class(&mut self, start: &'t str) -> Result<bool, PatternError> {
-        let ascii = match self.rest.chars().next() {
-            Some('d') => "[0-9]",
-            Some('s') => "[\\t\\n\\x0C\\r ]",
-            Some('w') => "[0-9A-Za-z_]",
-            Some('D') => "[^0-9]",
-            Some('S') => "[^\\t\\n\\x0C\\r ]",
-            Some('W') => "[^0-9A-Za-z_]",
-            Some('p' | 'P') => return self.unicode_class(start).map(|()| true),
-            _ => return Ok(false),
-        };
-        self.rest = &self.rest[1..];
-        self.out.push_str(ascii);
-        Ok(true)
-    }
-
-    /// Parses a general category or a script: `\pL`, `\p{Greek}`, `\P{^Lu}`.
-    fn unicode_class(&mut self, start: &'t str) -> Result<(), PatternError> {
-        let mut is_negated = self.next() == Some('P');
-        let mut name = match self.next() {
-            Some('{') => {
-                let wrong = || PatternError::ClassRange(start.to_owned());
-                let (name, after) = self.rest.split_once('}').ok_or_else(wrong)?;
-                self.rest = after;
-                name
-            }
-            Some(c) => &start[2..2 + c.len_utf8()],
-            None => return Err(PatternError::Escape(start.to_owned())),
-        };
-        if let Some(rest) = name.strip_prefix('^') {
-            (is_negated, name) = (!is_negated, rest);
-        }
-        // The other crate also knows other properties, and names with a prefix.
-        let is_plain = !name.contains(['=', ':', '{']) && !name.to_ascii_lowercase().starts_with("is");
-        let canonical: String = name.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
-        let is_special = ["any", "assigned", "ascii"].contains(&canonical.to_ascii_lowercase().as_str());
-        let kinds: &[&str] = if is_special { &[""] } else { &["gc=", "sc="] };
-        let classes = kinds.iter().map(|kind| format!(r"{{{kind}{canonical}}}"));
-        let mut known =
-            classes.filter(|class| is_plain && regex_syntax::parse(&format!(r"\p{class}")).is_ok());
-        let Some(class) = known.next() else {
-            return Err(PatternError::ClassRange(self.upto_here(start)));
-        };
-        self.out.push_str(if is_negated { r"\P" } else { r"\p" });
-        self.out.push_str(&class);
-        Ok(())
-    }
-
-    /// Parses the character after a backslash.
-    fn escaped_character(&mut self, start: &'t str) -> Result<u32, PatternError> {
-        let c = self.next().ok_or(PatternError::TrailingBackslash)?;
-        let is_octal = |rest: &str| rest.starts_with(|c| matches!(c, '0'..='7'));
-        Ok(match c {
-            '0' => self.octal(0),
-            '1'..='7' if is_octal(self.rest) => self.octal(c.to_digit(8).unwrap_or_default()),
-            'x' => return self.hexadecimal(start),
-            'a' => 7,
-            'f' => 0xc,
-            'n' => 0xa,
-            'r' => 0xd,
-            't' => 9,
-            'v' => 0xb,
-            c if c.is_ascii() && !c.is_ascii_alphanumeric() => c as u32,
-            _ => return Err(PatternError::Escape(self.upto_here(start))),
-        })
-    }
-
-    /// Parses up to two more octal digits.
-    fn octal(&mut self, first: u32) -> u32 {
-        let mut code = first;
-        for _ in 0..2 {
-            let Some(digit) = self.rest.chars().next().and_then(|c| c.to_digit(8)) else { break };
-            code = code * 8 + digit;
-            self.rest = &self.rest[1..];
-        }
-        code
-    }
-
-    /// Parses two hexadecimal digits, or any number of them in braces.
-    fn hexadecimal(&mut self, start: &'t str) -> Result<u32, PatternError> {
-        let code = match self.rest.strip_prefix('{') {
-            Some(rest) => {
-                self.rest = rest;
-                self.braced_code()
-            }
-            None => self
-                .next()
-                .zip(self.next())
-                .and_then(|(high, low)| Some(high.to_digit(16)? * 16 + low.to_digit(16)?)),
-        };
-        code.ok_or_else(|| PatternError::Escape(self.upto_here(start)))
-    }
-
-    /// Parses hexadecimal digits up to a closing brace; None if they are not a character.
-    fn braced_code(&mut self) -> Option<u32> {
-        let mut code = None;
-        loop {
-            let c = self.next()?;
-            if c == '}' {
-                return code;
-            }
-            let next = code.unwrap_or(0) * 16 + c.to_digit(16)?;
-            code = Some(next).filter(|code| *code <= char::MAX as u32);
-            code?;
-        }
-    }
-
-    /// Parses a class.
-    ///
-    /// - `start`: the text that begins with it
-    fn class(&mut self, start: &'t str) -> Result<(), PatternError> {
-        let missing = || PatternError::MissingBracket(start.to_owned());
-        self.out.push('[');
-        if let Some(rest) = self.rest.strip_prefix('^') {
-            self.rest = rest;
-            self.out.push('^');
-        }
-        let mut is_first = true;
-        loop {
-            let element = self.rest;
-            if element.starts_with(']') && !is_first {
-                self.rest = &element[1..];
-                self.out.push(']');
-                return Ok(());
-            }
-            is_first = false;
-            if self.named_class(element)? {
-                continue;
-            }
-            if let Some(rest) = element.strip_prefix('\\') {
-                self.rest = rest;
-                if self.escaped_class(element)? {
-                    continue;
-                }
-                self.rest = element;
-            }
-            let first = self.class_character(missing)?;
-            let mut last = first;
-            if let Some(rest) =
-                self.rest.strip_prefix('-').filter(|rest| !rest.is_empty() && !rest.starts_with(']'))
-            {
-                self.rest = rest;
-                last = self.class_character(missing)?;
-                if last < first {
-                    return Err(PatternError::ClassRange(self.upto_here(element)));
-                }
-            }
-            self.range(first, last);
-        }
-    }
-
-    /// Parses a class such as `[:alpha:]`; false if there is none.
-    fn named_class(&mut self, start: &'t str) -> Result<bool, PatternError> {
-        const NAMES: [&str; 14] = [
-            "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
-            "space", "upper", "word", "xdigit",
-        ];
-        let Some((name, after)) = start.strip_prefix("[:").and_then(|rest| rest.split_once(":]")) else {
-            return Ok(false);
-        };
-        self.rest = after;
-        if !NAMES.contains(&name.strip_prefix('^').unwrap_or(name)) {
-            return Err(PatternError::ClassRange(self.upto_here(start)));
-        }
-        self.out.push_str(&format!("[:{name}:]"));
-        Ok(true)
-    }
-
-    fn class_character(&mut self, missing: impl Fn() -> PatternError) -> Result<u32, PatternError> {
-        let start = self.rest;
-        match self.next().ok_or_else(missing)? {
-            '\\' => self.escaped_character(start),
-            c => Ok(c as u32),
-        }
-    }
-
-    /// Writes a character or a range of them, within a class or outside. No text has a surrogate.
-    fn range(&mut self, first: u32, last: u32) {
-        const SURROGATES: std::ops::RangeInclusive<u32> = 0xd800..=0xdfff;
-        let first = if SURROGATES.contains(&first) { SURROGATES.end() + 1 } else { first };
-        let last = if SURROGATES.contains(&last) { SURROGATES.start() - 1 } else { last };
-        self.out.push_str(&match first.cmp(&last) {
-            Ordering::Less => format!(r"\x{{{first:x}}}-\x{{{last:x}}}"),
-            Ordering::Equal => format!(r"\x{{{first:x}}}"),
-            Ordering::Greater => r"[^\s\S]".to_owned(),
-        });
-    }
-
     /// Returns the text between this beginning and the place that is parsed next.
-    fn upto_here(&self, start: &str) -> String {
+    pub(crate) fn upto_here(&self, start: &str) -> String {
         start[..start.len() - self.rest.len()].to_owned()
     }
 }

@@ -106,6 +106,11 @@ fn of_waiting(
     let detail = message.map(|message| format!(": {message}")).unwrap_or_default();
     let result = match reason {
         "PodInitializing" => return None,
+        "RestartingAllContainers" => (
+            State::Progressing,
+            format!("all its containers are being restarted, as a rule of one of them asks for{detail}"),
+            String::new(),
+        ),
         "ContainerCreating" => {
             (State::Progressing, format!("its {noun} {name} is being created{detail}"), String::new())
         }

@@ -295,7 +295,10 @@ const ALWAYS_TOLERATED: [(&str, &str); 6] = [
 ];
 
 fn tolerates(pod: &Value, taint: &Value) -> bool {
-    if ALWAYS_TOLERATED.iter().any(|(key, effect)| taint["key"] == *key && taint["effect"] == *effect) {
+    let of_host =
+        (pod["hostNetwork"] == true).then_some(("node.kubernetes.io/network-unavailable", "NoSchedule"));
+    let mut always = ALWAYS_TOLERATED.iter().copied().chain(of_host);
+    if always.any(|(key, effect)| taint["key"] == key && taint["effect"] == effect) {
         return true;
     }
     items(&pod["tolerations"]).any(|toleration| {

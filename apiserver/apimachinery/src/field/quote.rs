@@ -5,8 +5,8 @@ pub fn escape_html(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Returns `true` if Go prints a character (`unicode.IsPrint`): a letter, mark, number, punctuation,
-/// symbol, or the space.
+/// Returns `true` if Go prints a character (`unicode.IsPrint`): a letter, mark, number,
+/// punctuation, symbol, or the space.
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return c == ' ' || c.is_ascii_graphic();

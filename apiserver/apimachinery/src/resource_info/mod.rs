@@ -120,8 +120,8 @@ impl ResourceInfo {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// Iterates over the verbs in discovery: what no more objects can be created of is read and deleted
-    /// only.
+    /// Iterates over the verbs in discovery: what no more objects can be created of is read and
+    /// deleted only.
     pub fn offered_verbs(&self) -> impl Iterator<Item = &str> {
         let is_ending = self.behavior.create_refusal.is_some();
         let is_offered = move |verb: &&str| !is_ending || !["create", "patch", "update"].contains(verb);

@@ -181,8 +181,8 @@ static PLUGINS: [PluginDeclaration; 41] = [
 
 /// Builds the chain of the enabled plugins. Four links have no name, so that no selection disables
 /// them. The limit of all pods comes first, so that rejected pods cost least. The checks that
-/// kube-apiserver makes between the two passes are the first of the second one, for policies and the status of ResourceClaims, and
-/// the last of the first one, for RBAC objects.
+/// kube-apiserver makes between the two passes are the first of the second one, for policies and
+/// the status of ResourceClaims, and the last of the first one, for RBAC objects.
 ///
 /// - `max_pods`: of all namespaces together
 pub fn chain(
@@ -201,7 +201,9 @@ pub fn chain(
         authorizer: context.authorizer.clone(),
         resources: context.webhooks.resources.clone(),
     });
-    chain.add(resource_claim_access::ResourceClaimAccess { authorizer: context.authorizer.clone() });
+    if features.is_enabled("DRAResourceClaimGranularStatusAuthorization") {
+        chain.add(resource_claim_access::ResourceClaimAccess { authorizer: context.authorizer.clone() });
+    }
     let is_on = |plugin: &&PluginDeclaration| {
         selection.is_enabled(plugin.name) && plugin.gate.is_none_or(|gate| features.is_enabled(gate))
     };

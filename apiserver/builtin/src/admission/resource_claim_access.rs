@@ -1,9 +1,9 @@
 //! The access of schedulers and drivers to parts of a ResourceClaim's status: whoever may write the
-//! status needs permission on `resourceclaims/binding` to change what is allocated and for whom, and
-//! on `resourceclaims/driver` to change what a driver reports about its devices.
+//! status needs permission on `resourceclaims/binding` to change what is allocated and for whom,
+//! and on `resourceclaims/driver` to change what a driver reports about its devices.
 //!
-//! kube-apiserver checks this in the strategy of the status, with its validation; so here it is among
-//! the first of the second pass.
+//! kube-apiserver checks this in the strategy of the status, with its validation; so here it is
+//! among the first of the second pass.
 //!
 //! Source: KEP-5055 (`DRAResourceClaimGranularStatusAuthorization`), and
 //! `k8s.io/kubernetes/pkg/registry/resource/utils.go`.
@@ -143,8 +143,8 @@ mod tests {
 
     const ACCOUNT: &str = "system:serviceaccount:d:driver";
 
-    /// Updates the status of a claim in the namespace d as a user with permission on one verb of one
-    /// subresource, and returns the texts of its causes, or "ok".
+    /// Updates the status of a claim in the namespace d as a user with permission on one verb of
+    /// one subresource, and returns the texts of its causes, or "ok".
     fn updated(user: UserInfo, (verb, subresource): (&str, &str), new: Value, old: Value) -> Vec<String> {
         let resource = format!("resourceclaims/{subresource}");
         let rules = json!([{"verbs": [verb], "apiGroups": [GROUP], "resources": [resource]}]);

@@ -40,7 +40,7 @@ impl fmt::Display for EvaluationError {
     }
 }
 
-/// What expressions may still cost, and the meter of their work.
+/// The cost that is left for expressions, and the meter of their work.
 pub struct Budget<'m> {
     remaining: u64,
     meter: &'m Meter,
@@ -71,6 +71,11 @@ impl Budget<'_> {
             text: expression.text.clone(),
             error: error.to_string(),
         })
+    }
+
+    /// Returns `true` if so many expressions cannot cost more than is left.
+    pub fn covers(&self, expressions: usize) -> bool {
+        u64::try_from(expressions).is_ok_and(|count| count.saturating_mul(CALL_LIMIT) <= self.remaining)
     }
 
     /// Takes a cost from the budget.

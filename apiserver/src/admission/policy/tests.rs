@@ -189,6 +189,11 @@ fn nothing_else_counts_once_the_budget_is_spent() {
     let denied = |spec: Value| validated(spec, &["Deny"], config_map(json!({"a": "x".repeat(9000)})));
     assert_eq!(denied(rules(2)), Some((422, "no".to_owned())));
     assert_eq!(denied(rules(40)), Some((422, spent.to_owned())));
+    let talkative: Vec<Value> = std::iter::once(failing.clone())
+        .chain(vec![json!({"expression": "true", "messageExpression": "string(object.data.a.contains(object.data.a))"}); 40])
+        .collect();
+    let failed = format!("failed messageExpression: {spent}");
+    assert_eq!(denied(json!({"validations": talkative})), Some((422, failed)), "also of rules that hold");
     let mut ignoring = rules(40);
     ignoring["failurePolicy"] = json!("Ignore");
     assert_eq!(denied(ignoring), None, "the denial of the first one does not count either");

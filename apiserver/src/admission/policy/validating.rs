@@ -49,12 +49,13 @@ struct Failure {
 enum FailureKind {
     /// A validation is not true: the binding has the actions.
     Denied,
-    /// An expression cannot be evaluated. It counts as a denial, unless the policy ignores failures.
+    /// An expression cannot be evaluated. It counts as a denial, unless the policy ignores
+    /// failures.
     Error,
     /// An audit annotation cannot be made. It denies the request whatever the actions are.
     Annotation,
-    /// The policy or the binding does not work. It denies the request whatever the actions are, unless
-    /// the policy ignores failures.
+    /// The policy or the binding does not work. It denies the request whatever the actions are,
+    /// unless the policy ignores failures.
     Configuration,
 }
 
@@ -165,7 +166,11 @@ impl ValidatingAdmissionPolicy {
                         observe("allow");
                         continue;
                     }
-                    binding.observed_actions().for_each(observe);
+                    match failure.kind {
+                        FailureKind::Annotation => observe("deny"),
+                        FailureKind::Configuration => {}
+                        _ => binding.observed_actions().for_each(observe),
+                    }
                     report(policy, binding, &failure, attributes, &mut audited);
                     let denies = binding.has_action("Deny") || failure.is_final();
                     if denies && denial.is_none() {
@@ -267,50 +272,65 @@ fn validations(
             Err(error) => Err(error),
         });
     }
+    let messages = messages(&expressions.validations, &outcomes, variables, &mut budget);
     let mut failures = Vec::new();
     for (index, (validation, outcome)) in expressions.validations.iter().zip(outcomes).enumerate() {
-        let failure = match outcome {
-            Ok(true) => continue,
-            Ok(false) => match message(validation, variables, &mut budget) {
-                Ok(message) => {
-                    let reason = validation.reason.clone();
-                    Failure { reason, ..Failure::new(FailureKind::Denied, message) }
-                }
-                Err(error) => Failure::new(FailureKind::Error, format!("failed messageExpression: {error}")),
-            },
-            Err(error) => Failure::new(FailureKind::Error, error),
+        let failure = match (outcome, &messages) {
+            (Err(error), _) => Failure::new(FailureKind::Error, error),
+            // Also if the validation holds.
+            (Ok(_), Err(error)) => {
+                Failure::new(FailureKind::Error, format!("failed messageExpression: {error}"))
+            }
+            (Ok(true), Ok(_)) => continue,
+            (Ok(false), Ok(messages)) => {
+                let made = messages.get(index).cloned().flatten();
+                let message = made.unwrap_or_else(|| default_message(validation));
+                Failure { reason: validation.reason.clone(), ..Failure::new(FailureKind::Denied, message) }
+            }
         };
         failures.push(Failure { index, ..failure });
     }
     Ok(failures)
 }
 
-/// Returns the message of a validation that failed: the result of its message expression, otherwise
-/// its message, otherwise a default text with the expression.
+/// Returns the results of message expressions that are messages. As in kube-apiserver also those of
+/// validations that hold count, if all of them together may cost more than is left.
 ///
 /// # Errors
 /// The budget is spent.
-fn message(
-    validation: &Validation,
+fn messages(
+    validations: &[Validation],
+    outcomes: &[Result<bool, EvaluationError>],
     variables: &PolicyVariables<'_>,
     budget: &mut Budget<'_>,
-) -> Result<String, EvaluationError> {
-    let evaluated =
-        validation.message_expression.as_ref().map(|expression| budget.evaluate(expression, variables));
-    match evaluated {
-        Some(Err(EvaluationError::OutOfBudget)) => return Err(EvaluationError::OutOfBudget),
-        Some(Ok(CelValue::String(text))) => {
-            let text = text.trim();
-            if !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(['\n', '\r']) {
-                return Ok(text.to_owned());
+) -> Result<Vec<Option<String>>, EvaluationError> {
+    let count = validations.iter().filter(|validation| validation.message_expression.is_some()).count();
+    let evaluates_all = !budget.covers(count);
+    let message = |(validation, outcome): (&Validation, &Result<bool, EvaluationError>)| {
+        let is_asked_for = evaluates_all || *outcome == Ok(false);
+        let Some(expression) = validation.message_expression.as_ref().filter(|_| is_asked_for) else {
+            return Ok(None);
+        };
+        match budget.evaluate(expression, variables) {
+            Err(EvaluationError::OutOfBudget) => Err(EvaluationError::OutOfBudget),
+            Ok(CelValue::String(text)) => {
+                let text = text.trim();
+                let is_message = !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(['\n', '\r']);
+                Ok(is_message.then(|| text.to_owned()))
             }
+            _ => Ok(None),
         }
-        _ => {}
-    }
-    Ok(match validation.message.as_str() {
+    };
+    validations.iter().zip(outcomes).map(message).collect()
+}
+
+/// Returns the message of a validation without a result of its message expression: its message, or
+/// a text with the expression.
+fn default_message(validation: &Validation) -> String {
+    match validation.message.as_str() {
         "" => format!("failed expression: {}", validation.expression.text.trim()),
         message => message.to_owned(),
-    })
+    }
 }
 
 /// Evaluates the audit annotations; those that cannot be are failures.

@@ -44,8 +44,8 @@ pub struct PodRuntimeState {
     pub closed_gates: Vec<String>,
     /// The reason for which the resources of its spec are not allocated yet.
     pub deferred_resize: Option<String>,
-    /// The time at which all containers were removed, until they are started again.
-    pub removed: Option<Timestamp>,
+    /// The time of an exit for which all containers are restarted, until they are removed.
+    pub restarting: Option<Timestamp>,
     pub stop: Option<Stop>,
     pub end: Option<End>,
 }
@@ -206,7 +206,7 @@ impl PodRuntimeState {
             containers,
             closed_gates: Vec::new(),
             deferred_resize: None,
-            removed: None,
+            restarting: None,
             stop: None,
             end: None,
         }
@@ -229,7 +229,7 @@ impl PodRuntimeState {
         }
         state.closed_gates = closed_gates(pod);
         state.deferred_resize = resize::deferred(pod);
-        state.removed = restart_all::removed_at(pod);
+        state.restarting = restart_all::restarting_since(pod);
         if waits_for_removal(pod) && state.containers.iter().any(Container::is_running) {
             let since = pods::begin_of_deletion(pod).unwrap_or(state.accepted);
             let is_overdue = state.deadline(pod).is_some_and(|deadline| deadline <= since);

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use coracle_kinds::pods::{Role, containers, may_restart_all};
+use coracle_kinds::pods::{self, Role, containers, may_restart_all};
 use k8s_openapi::api::core::v1::{
     Container as Spec, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
@@ -125,7 +125,7 @@ fn conditions(pod: &Pod, state: &PodRuntimeState, now: Timestamp) -> Vec<PodCond
     let named = |name, (is_true, reason, message): (bool, _, _)| (name, is_true, reason, message);
     let mut conditions: Vec<PodCondition> = [
         named("PodReadyToStartContainers", (has_sandbox, None, String::new())),
-        named("Initialized", initialized(state)),
+        named("Initialized", initialized(pod, state)),
         named("Ready", ready),
         named("ContainersReady", containers),
         named("PodScheduled", (true, None, String::new())),
@@ -147,7 +147,7 @@ fn restarting(state: &PodRuntimeState) -> Condition {
     let (is_true, reason, message) = match state.end {
         Some(End::Succeeded) => (false, Some("PodCompleted"), ""),
         Some(End::Failed) => (false, Some("PodFailed"), ""),
-        None if state.removed.is_some() => {
+        None if state.restarting.is_some() => {
             (true, Some("RestartAllContainersStarted"), "container exited with restart policy rule")
         }
         None => (false, None, ""),
@@ -171,7 +171,7 @@ fn dated(pod: &Pod, (name, is_true, reason, message): Condition, now: Timestamp)
     }
 }
 
-fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
+fn initialized(pod: &Pod, state: &PodRuntimeState) -> (bool, Option<&'static str>, String) {
     let is_initialized = state.is_initialized();
     let is_done = |container: &Container| match (&container.state, container.role) {
         (State::Exited(exit), Role::Init) => exit.code == 0,
@@ -185,7 +185,10 @@ fn initialized(state: &PodRuntimeState) -> (bool, Option<&'static str>, String) 
     if state.end == Some(End::Succeeded) {
         return (true, Some("PodCompleted"), String::new());
     }
-    match incomplete.is_empty() {
+    // A pod that was initialized once stays so when its init containers run again.
+    let mut known = pods::conditions(pod);
+    let was_initialized = known.any(|known| known.type_ == "Initialized" && known.status == "True");
+    match was_initialized || incomplete.is_empty() {
         true => (true, None, String::new()),
         false => {
             let message = format!("containers with incomplete status: [{}]", incomplete.join(" "));

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::files::{File, Files};
 use super::programs::{self, Sleep};
-use super::syntax::{Loop, Piece, SimpleCommand, Sink, Step, Then, Word, is_name, parse};
+use super::syntax::{Loop, LoopHead, Piece, SimpleCommand, Sink, Step, Then, Word, is_name, parse};
 use super::{MAX_DEPTH, MAX_ITERATIONS, MAX_SCRIPT_LENGTH, Unclear, Unsimulated};
 use crate::environment::{Environment, MAX_EXPANSION_LENGTH, Variable};
 
@@ -507,19 +507,64 @@ impl Shell {
         Ok(0)
     }
 
-    /// Executes a loop: it ends with its condition or by `exit`. A loop that has not ended after
-    /// many iterations is endless.
-    fn repeat(&mut self, looped: &Loop, mut code: u8, depth: usize) -> Outcome {
+    /// Executes a loop: it ends with its condition or its values, or by `exit`.
+    fn repeat(&mut self, looped: &Loop, code: u8, depth: usize) -> Outcome {
+        match &looped.head {
+            LoopHead::Condition { command, is_while } => {
+                self.repeat_while(command, *is_while, &looped.body, code, depth)
+            }
+            LoopHead::Values { variable, words } => {
+                self.repeat_for(variable, words, &looped.body, code, depth)
+            }
+        }
+    }
+
+    /// Executes the body of `for` for each value, whose bytes are paid for.
+    fn repeat_for(
+        &mut self,
+        variable: &str,
+        words: &[Word],
+        body: &[Step],
+        code: u8,
+        depth: usize,
+    ) -> Outcome {
+        let mut values = Vec::new();
+        for word in words {
+            match self.fields(word, code)? {
+                Some(fields) => values.extend(fields),
+                None => return self.unclear_rest(),
+            }
+        }
+        let (mut code, mut last) = (code, 0);
+        for value in values {
+            if !self.set_variable(variable, value) {
+                return self.unclear_rest();
+            }
+            code = self.steps(body, code, depth)?;
+            last = code;
+        }
+        Ok(last)
+    }
+
+    /// Executes `while` or `until`. A loop that has not ended after many iterations is endless.
+    fn repeat_while(
+        &mut self,
+        condition: &SimpleCommand,
+        is_while: bool,
+        body: &[Step],
+        mut code: u8,
+        depth: usize,
+    ) -> Outcome {
         let mut last = 0;
         for _ in 0..MAX_ITERATIONS {
             let was_clear = std::mem::replace(&mut self.is_clear, true);
-            let condition = self.command(&looped.condition, code, depth);
+            let condition = self.command(condition, code, depth);
             let is_clear = self.is_clear;
             self.is_clear &= was_clear;
             let outcome = match condition {
                 Ok(_) if !is_clear => return Err(Stop::Exited(0)),
-                Ok(code) if (code == 0) != looped.is_while => return Ok(last),
-                Ok(code) => self.steps(&looped.body, code, depth),
+                Ok(code) if (code == 0) != is_while => return Ok(last),
+                Ok(code) => self.steps(body, code, depth),
                 stop => stop,
             };
             match outcome {
@@ -586,15 +631,23 @@ impl Shell {
                 })
                 .collect();
             let Some(fields) = self.fields(&value, code)? else { return Ok(false) };
-            if is_special(name) || self.options.xtrace {
+            if !self.set_variable(name, fields.concat()) {
                 return Ok(false);
             }
-            if self.environment.get(name) == Variable::Unset {
-                self.locals.insert(name.clone());
-            }
-            self.environment.set(name, Some(fields.concat()));
         }
         Ok(true)
+    }
+
+    /// Sets a variable. Whether that was plain.
+    fn set_variable(&mut self, name: &str, value: String) -> bool {
+        if is_special(name) || self.options.xtrace {
+            return false;
+        }
+        if self.environment.get(name) == Variable::Unset {
+            self.locals.insert(name.to_owned());
+        }
+        self.environment.set(name, Some(value));
+        true
     }
 
     fn run(&mut self, arguments: &[String], command: &SimpleCommand, code: u8, depth: usize) -> Outcome {

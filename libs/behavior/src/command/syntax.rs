@@ -49,23 +49,38 @@ impl SimpleCommand<'_> {
     }
 }
 
-/// `while` or `until`, with one command as the condition.
+/// `for`, `while` or `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop<'a> {
-    pub condition: SimpleCommand<'a>,
-    /// Whether the loop continues while the condition succeeds (`while`), rather than while it
-    /// fails (`until`).
-    pub is_while: bool,
+    /// The first line of the text it is read from.
+    pub source: &'a str,
+    pub head: LoopHead<'a>,
     /// Commands only.
     pub body: Vec<Step<'a>>,
 }
 
+/// The part of a loop that says how often it repeats its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoopHead<'a> {
+    /// One command as the condition.
+    Condition {
+        command: SimpleCommand<'a>,
+        /// Whether the loop continues while the condition succeeds (`while`), rather than while it
+        /// fails (`until`).
+        is_while: bool,
+    },
+    /// The values of a variable (`for`).
+    Values { variable: String, words: Vec<Word> },
+}
+
 impl<'a> Step<'a> {
-    /// Returns the text that the command was parsed from; that of a loop is its condition.
+    /// Returns the text that the command was parsed from; that of a loop is its condition, or its
+    /// first line.
     pub fn source(&self) -> &'a str {
         match self {
             Step::Command(command, _) => command.source,
-            Step::Loop(looped, _) => looped.condition.source,
+            Step::Loop(Loop { head: LoopHead::Condition { command, .. }, .. }, _) => command.source,
+            Step::Loop(looped, _) => looped.source,
             Step::Unclear(source) => source,
         }
     }
@@ -138,8 +153,8 @@ pub fn parse(script: &str) -> Vec<Step<'_>> {
             }
             Parsed::Nothing => {}
             Parsed::End => return without_background_lists(steps),
-            Parsed::Reserved(word) if matches!(word.as_str(), "while" | "until") => {
-                match parser.loop_after(&word) {
+            Parsed::Reserved(word) if matches!(word.as_str(), "for" | "while" | "until") => {
+                match parser.loop_after(&word, first_line(start)) {
                     Some((looped, then)) => steps.push(Step::Loop(looped, then)),
                     None => {
                         steps.push(Step::Unclear(first_line(start)));
@@ -324,8 +339,14 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the loop after its first word; None if it is not plain: an empty body is an error.
-    fn loop_after(&mut self, keyword: &str) -> Option<(Loop<'a>, Then)> {
-        let Parsed::Command(condition, Then::Always) = self.command() else { return None };
+    fn loop_after(&mut self, keyword: &str, source: &'a str) -> Option<(Loop<'a>, Then)> {
+        let head = match keyword {
+            "for" => self.values()?,
+            _ => {
+                let Parsed::Command(command, Then::Always) = self.command() else { return None };
+                LoopHead::Condition { command, is_while: keyword == "while" }
+            }
+        };
         let mut body = Vec::new();
         self.reserved("do")?;
         loop {
@@ -342,7 +363,24 @@ impl<'a> Parser<'a> {
             Some(Token::Then(then)) => then,
             _ => return None,
         };
-        Some((Loop { condition, is_while: keyword == "while", body }, then))
+        Some((Loop { source, head, body }, then))
+    }
+
+    /// Parses `NAME in WORD ...` up to its end. Without words the loop is over the parameters of
+    /// the script, which is not plain.
+    fn values(&mut self) -> Option<LoopHead<'a>> {
+        let Token::Word(name) = self.token()? else { return None };
+        let variable = plain(&name).filter(|name| is_name(name))?.to_owned();
+        let Token::Word(word) = self.token()? else { return None };
+        plain(&word).filter(|word| *word == "in")?;
+        let mut words = Vec::new();
+        loop {
+            match self.token()? {
+                Token::Word(word) => words.push(word),
+                Token::Then(Then::Always) => return Some(LoopHead::Values { variable, words }),
+                _ => return None,
+            }
+        }
     }
 
     fn reserved(&mut self, wanted: &str) -> Option<()> {

@@ -96,8 +96,8 @@ impl List<'_> {
 }
 
 impl<'a> List<'a> {
-    /// Returns the semantics of a list of the evaluated object, or of a union with it; None if it has
-    /// none.
+    /// Returns the semantics of a list of the evaluated object, or of a union with it; None if it
+    /// has none.
     pub(crate) fn semantics(&self) -> Option<&'a ListSemantics> {
         match self {
             List::Json(_, _, semantics) | List::Union(_, semantics) => Some(semantics),
@@ -106,8 +106,8 @@ impl<'a> List<'a> {
     }
 }
 
-/// Compares two lists by the semantics of the first one, as upstream does: all items of the second are
-/// in a set, in any order and number.
+/// Compares two lists by the semantics of the first one, as upstream does: all items of the second
+/// are in a set, in any order and number.
 fn lists_equal(a: &List<'_>, b: &List<'_>, meter: &Meter) -> Result<bool> {
     if a.len() != b.len() {
         return Ok(false);
@@ -121,18 +121,21 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, meter: &Meter) -> Result<bool> {
         return Ok(true);
     }
     if a.len() > SEARCHED {
-        let (a, b) = (texts(a, meter)?, texts(b, meter)?);
-        return Ok(b.is_subset(&a));
+        if let Some((a, b)) = texts(a, meter)?.zip(texts(b, meter)?) {
+            return Ok(b.is_subset(&a));
+        }
     }
     a.has_all(b, meter)
 }
 
-fn texts(list: &List<'_>, meter: &Meter) -> Result<HashSet<String>> {
+/// Returns the items as texts; None if one of them has none.
+fn texts(list: &List<'_>, meter: &Meter) -> Result<Option<HashSet<String>>> {
     let mut texts = HashSet::with_capacity(list.len());
     for item in list.iter() {
-        texts.extend(item.to_json(meter)?.map(|json| json.to_string()));
+        let Some(json) = item.to_json(meter)? else { return Ok(None) };
+        texts.insert(json.to_string());
     }
-    Ok(texts)
+    Ok(Some(texts))
 }
 
 fn maps_equal(a: &Map<'_>, b: &Map<'_>, meter: &Meter) -> Result<bool> {

@@ -44,8 +44,8 @@ pub fn validate_update(object: &Field<'_>, old: &Field<'_>, schema: &StructuralS
     validate_changed_lists(new, old, schema.root(), errors);
 }
 
-/// Validates only the status of a custom resource, after an update of its status. As in kube-apiserver
-/// the lists of the whole object are validated, and embedded resources are not.
+/// Validates only the status of a custom resource, after an update of its status. As in
+/// kube-apiserver the lists of the whole object are validated, and embedded resources are not.
 pub fn validate_status_update(
     object: &Field<'_>,
     old: &Field<'_>,

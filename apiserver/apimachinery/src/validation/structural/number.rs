@@ -71,8 +71,8 @@ enum Compared {
     Float(f64, f64),
 }
 
-/// Brings a number and that of a rule to one type. An integer is compared with integers, exactly, if
-/// the rule's number is of the type of the value; that number is cut then.
+/// Brings a number and that of a rule to one type. An integer is compared with integers, exactly,
+/// if the rule's number is of the type of the value; that number is cut then.
 fn compare(number: &Number, of_rule: f64, is_typed: bool) -> Compared {
     match number.as_i64().filter(|_| is_typed) {
         Some(value) => Compared::Whole(value, of_rule as i64),

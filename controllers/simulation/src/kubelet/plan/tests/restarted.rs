@@ -32,23 +32,31 @@ fn all_containers_are_removed_and_started_again() {
     let runs = "Running i:Completed(0) s:running c:running d:running Ready";
     assert_eq!(scenario.at(0).as_deref(), Some(runs));
     assert_eq!(scenario.restarting(), ("False".to_owned(), String::new()));
-    let removed = "Running i:RestartingAllContainers+1 s:RestartingAllContainers+1 c:RestartingAllContainers+1 d:RestartingAllContainers+1 (ContainersNotReady)";
-    assert_eq!(scenario.at(2000).as_deref(), Some(removed));
-    assert_eq!(scenario.reported, ["Killing killing", "Killing killing"], "d, then s");
+    let exited = "Running i:Completed(0) s:running c:Error(42) d:running (ContainersNotReady)";
+    assert_eq!(scenario.at(2000).as_deref(), Some(exited));
     assert_eq!(scenario.restarting(), ("True".to_owned(), "RestartAllContainersStarted".to_owned()));
+    assert_eq!(scenario.wakes_at(), Some(3000));
+    // The same after a restart of the process.
+    scenario.state = PodRuntimeState::restore(&scenario.pod);
+    assert_eq!(scenario.at(2500), None);
+    let removed = "Running i:RestartingAllContainers+1 s:RestartingAllContainers+1 c:RestartingAllContainers+1 d:RestartingAllContainers+1 (ContainersNotReady)";
+    assert_eq!(scenario.at(3000).as_deref(), Some(removed));
+    assert_eq!(scenario.reported, ["Killing killing", "Killing killing"], "d, then s");
+    assert_eq!(scenario.restarting(), ("False".to_owned(), String::new()));
     let status = scenario.status().container_statuses.as_ref().unwrap()[0].clone();
     let last = status.last_state.unwrap().terminated.unwrap();
     assert_eq!((last.reason.as_deref(), last.exit_code), (Some("RestartingAllContainers"), 137));
     assert_eq!((status.container_id, scenario.wakes_at()), (None, Some(3000)));
-    // The same after a restart of the process.
     scenario.state = PodRuntimeState::restore(&scenario.pod);
-    assert_eq!(scenario.at(2500), None);
     let again = "Running i:Completed(0)+1 s:running+1 c:running+1 d:running+1 Ready";
     assert_eq!(scenario.at(3000).as_deref(), Some(again));
-    assert_eq!(scenario.restarting(), ("False".to_owned(), String::new()));
+    let conditions = scenario.status().conditions.as_ref().unwrap();
+    let changed =
+        |name: &str| conditions.iter().find(|c| c.type_ == name).unwrap().last_transition_time.clone();
+    assert_eq!(changed("Initialized").unwrap().0, scenario.start, "it stays initialized");
     assert_eq!(scenario.reported.len(), 12, "without a back-off: {:?}", scenario.reported);
     assert_eq!(scenario.at(4999), None);
-    assert!(scenario.at(5000).unwrap().contains("c:RestartingAllContainers+2"), "again and again");
+    assert!(scenario.at(5000).unwrap().contains("c:Error(42)+1"), "again and again");
 }
 
 #[test]
@@ -56,7 +64,8 @@ fn a_pod_without_its_containers_is_deleted() {
     let mut scenario = scenario();
     scenario.at(0);
     scenario.at(2000);
+    scenario.at(3000);
     scenario.delete(30);
-    scenario.at(2100);
+    scenario.at(3100);
     assert!(scenario.is_deleted, "{}", scenario.shown());
 }
