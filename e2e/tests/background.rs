@@ -122,11 +122,17 @@ fn rows(text: &str) -> BTreeMap<&str, &str> {
 async fn is_alive(process: Pid) -> bool {
     // Its parent is whoever adopts orphans; a zombie has ended. Its first thread may be one while
     // others still have its files open.
+    states(process).iter().any(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// Returns the states of the threads of a process, each with what follows it.
+fn states(process: Pid) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
-    threads.into_iter().flatten().flatten().any(|thread| {
+    let state = |thread: fs::DirEntry| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-    })
+        stat.rsplit_once(") ").map(|(_, state)| state.to_owned())
+    };
+    threads.into_iter().flatten().flatten().filter_map(state).collect()
 }
 
 #[tokio::test]
@@ -414,6 +420,9 @@ async fn a_process_that_does_not_end_is_killed_only_by_force() -> Result<()> {
     home.up(&["--ephemeral"]).await?;
     let process = home.process("coracle")?;
     rustix::process::kill_process(process, Signal::STOP)?;
+    // A thread may still answer for a moment.
+    let is_stopped = |states: &Vec<String>| states.iter().all(|state| state.starts_with('T'));
+    wait::until("the process is stopped", async || Ok(states(process)), is_stopped).await?;
     let status = home.run(&["status"], 1).await?;
     assert!(rows(&status)["ready"].starts_with("no: https://127.0.0.1:"), "{status}");
     let line = format!("process {} of coracle does not end; --force kills it", process.as_raw_nonzero());

@@ -35,6 +35,8 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
         status.conditions.iter().flatten().map(|condition| json!({"type": condition.type_})).collect();
     let mut status = json!(status);
     status["$setElementOrder/conditions"] = json!(order);
+    let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+    conditions.for_each(|condition| delete_old_members(pod, condition));
     if state.deferred_resize.is_none() && resize::deferred(pod).is_some() {
         let deleted = json!({"$patch": "delete", "type": resize::POD_RESIZE_PENDING});
         status["conditions"]
@@ -43,6 +45,16 @@ pub fn patch(pod: &Pod, state: &PodRuntimeState, addresses: Addresses, now: Time
             .for_each(|conditions| conditions.push(deleted.clone()));
     }
     json!({"metadata": {"uid": pod.metadata.uid}, "status": status})
+}
+
+/// Deletes the reason and the message that a condition had, if it has none any more.
+fn delete_old_members(pod: &Pod, condition: &mut Value) {
+    let Some(known) = pods::conditions(pod).find(|known| condition["type"] == known.type_) else { return };
+    for (member, known) in [("reason", &known.reason), ("message", &known.message)] {
+        if known.is_some() && condition[member].is_null() {
+            condition[member] = Value::Null;
+        }
+    }
 }
 
 /// Returns the patch of the status of a pod that its kubelet rejects.

@@ -22,6 +22,8 @@ struct Scenario {
     reported: Vec<String>,
     wake: Option<Timestamp>,
     is_deleted: bool,
+    /// The last patch of the status.
+    patch: Value,
 }
 
 impl Scenario {
@@ -46,6 +48,7 @@ impl Scenario {
             reported: Vec::new(),
             wake: None,
             is_deleted: false,
+            patch: Value::Null,
         }
     }
 
@@ -83,6 +86,7 @@ impl Scenario {
         self.is_deleted = plan.is_deleted;
         self.reported = plan.events.iter().map(|h| format!("{} {}", h.reason, h.message)).collect();
         let mut status = plan.status?["status"].take();
+        self.patch = status.clone();
         status.as_object_mut().unwrap().remove("$setElementOrder/conditions");
         status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
         self.pod.status = Some(serde_json::from_value(status).unwrap());

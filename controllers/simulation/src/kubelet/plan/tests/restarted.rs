@@ -50,6 +50,10 @@ fn all_containers_are_removed_and_started_again() {
     scenario.state = PodRuntimeState::restore(&scenario.pod);
     let again = "Running i:Completed(0)+1 s:running+1 c:running+1 d:running+1 Ready";
     assert_eq!(scenario.at(3000).as_deref(), Some(again));
+    let ready =
+        scenario.patch["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap();
+    let deleted = ["reason", "message"].map(|member| ready.get(member) == Some(&Value::Null));
+    assert_eq!(deleted, [true, true], "they belong to the status before");
     let conditions = scenario.status().conditions.as_ref().unwrap();
     let changed =
         |name: &str| conditions.iter().find(|c| c.type_ == name).unwrap().last_transition_time.clone();
