@@ -289,13 +289,13 @@ async fn run_passes_a_signal_on_to_its_command() -> Result<()> {
         let end = async {
             // Two signals that come together are one, so that the second one may have to be
             // repeated.
-            while ignores {
-                match timeout(Duration::from_millis(300), child.wait()).await {
+            loop {
+                let patience = if ignores { Duration::from_millis(300) } else { DEADLINE };
+                match timeout(patience, child.wait()).await {
                     Ok(status) => return status,
                     Err(_) => drop(kill_process(process, Signal::TERM)),
                 }
             }
-            child.wait().await
         };
         let status = timeout(DEADLINE, end).await.context("it does not end")??;
         assert_eq!(status.code(), Some(code), "{script}");

@@ -120,10 +120,10 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, meter: &Meter) -> Result<bool> {
         }
         return Ok(true);
     }
-    if a.len() > SEARCHED {
-        if let Some((a, b)) = texts(a, meter)?.zip(texts(b, meter)?) {
-            return Ok(b.is_subset(&a));
-        }
+    if a.len() > SEARCHED
+        && let Some((a, b)) = texts(a, meter)?.zip(texts(b, meter)?)
+    {
+        return Ok(b.is_subset(&a));
     }
     a.has_all(b, meter)
 }
