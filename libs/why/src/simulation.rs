@@ -1,5 +1,6 @@
 //! The annotations that script simulated pods. Their reference is
-//! `docs/reference/simulated-pods.md`.
+//! `docs/reference/simulated-pods.md`; pods inherit them as in `coracle_behavior::inheritance`,
+//! which decodes objects and so is not used here.
 
 use serde_json::Value;
 

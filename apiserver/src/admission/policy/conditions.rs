@@ -6,9 +6,9 @@ use coracle_apimachinery::validation::expressions::PolicyEnv;
 use coracle_cel::{Activation, EvalError, Meter, Value as CelValue};
 use serde_json::Value;
 
-use super::evaluation::EvaluationError;
+use super::CONDITIONS_BUDGET;
+use super::evaluation::{Budget, EvaluationError};
 use super::expression::Expression;
-use super::{CALL_LIMIT, CONDITIONS_BUDGET};
 use crate::admission::json::items;
 
 /// The `matchConditions` of a webhook or policy.
@@ -34,24 +34,11 @@ impl MatchConditions {
     /// The texts of the conditions that cannot be evaluated, if none is false.
     pub fn match_request<'a>(&self, variables: &dyn Activation<'a>, meter: &Meter) -> Result<bool, String> {
         let variables = &WithoutNamespace(variables);
-        let mut remaining = CONDITIONS_BUDGET;
+        let mut budget = Budget::new(CONDITIONS_BUDGET, meter);
         let mut failed = Vec::new();
         for condition in &self.0 {
-            let outcome = match &condition.program {
-                Ok(program) => {
-                    let outcome = program.evaluate(variables, CALL_LIMIT, meter);
-                    let Some(rest) = remaining.checked_sub(outcome.cost) else {
-                        return Err(EvaluationError::OutOfBudget.to_string());
-                    };
-                    remaining = rest;
-                    outcome.value.map_err(|error| EvaluationError::Expression {
-                        text: condition.text.clone(),
-                        error: error.to_string(),
-                    })
-                }
-                Err(error) => Err(EvaluationError::Compilation(error.clone())),
-            };
-            let error = match outcome {
+            let error = match budget.evaluate_beside(condition, variables, || 0) {
+                Err(EvaluationError::OutOfBudget) => return Err(EvaluationError::OutOfBudget.to_string()),
                 Ok(CelValue::Bool(true)) => continue,
                 Ok(CelValue::Bool(false)) => return Ok(false),
                 Ok(_) => "match condition is not a bool".to_owned(),

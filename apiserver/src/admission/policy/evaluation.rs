@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use coracle_cel::{Meter, Value as CelValue};
+use coracle_cel::{Activation, Meter, Value as CelValue};
 
 use super::CALL_LIMIT;
 use super::expression::Expression;
@@ -52,7 +52,8 @@ impl Budget<'_> {
         Budget { remaining, meter }
     }
 
-    /// Evaluates an expression within the remaining budget.
+    /// Evaluates an expression of a policy within the remaining budget, from which its composed
+    /// variables are paid for, too.
     ///
     /// # Errors
     /// It has no value. Without a budget the caller must not evaluate others.
@@ -61,12 +62,27 @@ impl Budget<'_> {
         expression: &Expression,
         variables: &PolicyVariables<'a>,
     ) -> Result<CelValue<'a>, EvaluationError> {
+        self.evaluate_beside(expression, variables, || variables.cost.take())
+    }
+
+    /// Evaluates an expression within the remaining budget.
+    ///
+    /// - `more`: the cost of what was evaluated for it
+    ///
+    /// # Errors
+    /// As those of [`evaluate`](Self::evaluate).
+    pub fn evaluate_beside<'a>(
+        &mut self,
+        expression: &Expression,
+        variables: &dyn Activation<'a>,
+        more: impl FnOnce() -> u64,
+    ) -> Result<CelValue<'a>, EvaluationError> {
         let program = match &expression.program {
             Ok(program) => program,
             Err(error) => return Err(EvaluationError::Compilation(error.clone())),
         };
         let outcome = program.evaluate(variables, CALL_LIMIT, self.meter);
-        self.spend(outcome.cost.saturating_add(variables.cost.take()))?;
+        self.spend(outcome.cost.saturating_add(more()))?;
         outcome.value.map_err(|error| EvaluationError::Expression {
             text: expression.text.clone(),
             error: error.to_string(),

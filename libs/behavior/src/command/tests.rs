@@ -313,6 +313,9 @@ fn work_is_bounded() {
     assert_eq!((looped.output.len(), looped.end), (MAX_ITERATIONS, None), "the log of a loop ends");
     let fast = script("while true; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa$X; done");
     assert!(fast.ends_with("never"), "a loop that is too long to be followed is endless");
+    let values = [("X", &*"a ".repeat(60_000))];
+    let counted = shown(&["sh", "-c", "for i in $X; do echo $i; done; exit 3"], &values, unclear);
+    assert!(counted.ends_with("1000:0?"), "the values of a loop are paid for");
     assert_eq!(script("echo $X$X"), "1000:0?", "an expansion is bounded");
     assert!(script(&"echo $X;".repeat(1000)).len() < 2 * MAX_BYTES, "all of them together are");
     assert!(script(&"A=$X;".repeat(1000)).ends_with("1000:0?"));
